@@ -1,0 +1,1 @@
+"""Values to Prometheus families, one file a subject."""

@@ -1,0 +1,1 @@
+"""Pure functions from ServerState to values with evidence."""

@@ -1,0 +1,1 @@
+"""KV-cache and cost arithmetic from a model's config.json."""

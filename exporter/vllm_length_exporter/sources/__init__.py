@@ -1,0 +1,1 @@
+"""Input and output only; knows nothing of vLLM."""

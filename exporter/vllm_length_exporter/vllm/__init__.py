@@ -1,0 +1,1 @@
+"""What vLLM says, as data; no input or output."""
