@@ -17,12 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from vllm_length_exporter.vllm.names import PREFERENCE, Name, Quantity, spellings
 
 _SPELLINGS = spellings()
+_MIDDLEWARE = "vllm_length_middleware_"
 # The labels reach to the line's last brace, so braces inside quoted values do no harm.
-_WANTED = re.compile(
-    r"^((?:" + "|".join(sorted(map(re.escape, _SPELLINGS), key=len, reverse=True)) + r")"
-    r"|vllm_length_middleware_[a-z_]+)(\{.*\})?[ \t]+([^\s{}]+)(?:[ \t]+-?\d+)?[ \t]*\r?$",
-    re.MULTILINE,
-)
+_LINE = re.compile(r"([^{\s]+)(\{.*\})?[ \t]+([^\s{}]+)(?:[ \t]+-?\d+)?\s*")
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -125,8 +122,13 @@ class PageReader:
         values: dict[str, float] = {}
         twice: set[str] = set()
         malformed = 0
-        for name, labels, number in _WANTED.findall(text):
-            series = name + labels
+        for line in _wanted(text):
+            found = _LINE.fullmatch(line)
+            if found is None:
+                malformed += 1
+                continue
+            name, labels, number = found.groups()
+            series = line[: found.end(2)] if labels else name
             entry = known[series] if series in known else _entry(name, labels)
             seen[series] = entry
             try:
@@ -165,12 +167,20 @@ def _decoded(body: bytes) -> str:
     if not text.endswith("\n"):
         # Its last number may be the beginning of a longer one, and what followed is missing.
         raise PageError(
-            _impression(text) if not _WANTED.search(text) else "the page was cut: its last line has no end"
+            "the page was cut: its last line has no end" if any(_wanted(text)) else _impression(text)
         )
     return text
 
 
-def _entry(name: str, labels: str) -> tuple[Name | None, str, Mapping[str, str]] | None:
+def _wanted(text: str) -> Iterator[str]:
+    """The lines whose name we read, chosen without looking at the rest of the line."""
+    for line in text.split("\n"):
+        name = line[: line.find("{")] if "{" in line else line.split(" ", 1)[0]
+        if name in _SPELLINGS or name.startswith(_MIDDLEWARE):
+            yield line
+
+
+def _entry(name: str, labels: str | None) -> tuple[Name | None, str, Mapping[str, str]] | None:
     row = _SPELLINGS.get(name)
     if not labels:
         return row, name, _NO_LABELS
