@@ -1,0 +1,291 @@
+"""Folds pages, answers and log events into one `ServerState`, one incarnation (process start) at a time.
+
+Every function takes a state and returns the next one; nothing here reads a clock or does input or output.
+Times are monotonic seconds that the caller passes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from vllm_length_exporter.story import Story, opens, told
+from vllm_length_exporter.vllm.events import Event, EventName, RefusalCause
+from vllm_length_exporter.vllm.models import Card
+from vllm_length_exporter.vllm.names import Quantity
+from vllm_length_exporter.vllm.page import Page
+
+# A server that drains answers for a while after it was asked to end; after that, a page that still comes
+# without a start time of its process is a new server whose log we do not see.
+DRAIN_SECONDS = 120.0
+# One refused connection can be a full backlog; two in a row are a closed port.
+REFUSALS_THAT_PROVE_AN_END = 2
+
+_GROWING = (
+    Quantity.PREEMPTIONS,
+    Quantity.PROMPT_TOKENS,
+    Quantity.GENERATION_TOKENS,
+    Quantity.ITERATIONS,
+    Quantity.PROMPT_COUNT,
+)
+
+
+class PollFailure(StrEnum):
+    """Why a poll brought no page."""
+
+    REFUSED = "refused"  # nobody listens on the port
+    SILENT = "silent"  # a connection, and no whole answer in time
+    BROKEN = "broken"  # an answer that is no metrics page of vLLM
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What one page said of the engines, kept for the window. By engine."""
+
+    at: float
+    running: Mapping[str, float]
+    waiting: Mapping[str, float]
+    waiting_for_capacity: Mapping[str, float]
+    usage: Mapping[str, float]
+    preemptions: Mapping[str, float]
+    generated: Mapping[str, float]
+    truncated: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Our own counters. They go on over every restart of the server."""
+
+    starts: int = 0
+    startup_failures: Mapping[str, int] = field(default_factory=dict)
+    refusals: Mapping[str, int] = field(default_factory=dict)  # by cause, from the server's log
+    client_errors: int = 0  # 400s in the access log
+    log_lines: int = 0
+    log_events: Mapping[str, int] = field(default_factory=dict)
+    poll_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """All that is known of one server. `None` is "not seen in this incarnation"."""
+
+    name: str
+    incarnation: int = 0
+    page: Page | None = None
+    page_at: float | None = None
+    first_page_at: float | None = None
+    cards: tuple[Card, ...] | None = None
+    cards_at: float | None = None
+    version: str | None = None
+    story: Story = field(default_factory=Story)
+    log_seen: bool = False
+    log_at: float | None = None  # when the log last brought a line
+    log_start_at: float | None = None  # when the newest start was seen in it
+    over_at: float | None = None  # when the log told the end of this incarnation
+    restart_awaits_log: bool = False
+    failure: PollFailure | None = None
+    failures_in_a_row: int = 0
+    ended_reason: str | None = None  # what the container's status says of the last end
+    progress_at: float | None = None
+    progress: tuple[float, ...] = ()
+    history: tuple[Moment, ...] = ()
+    start_times: tuple[float, ...] = ()  # starts seen in the last hour, for crash loops
+    counts: Counts = Counts()
+
+    @property
+    def is_gone(self) -> bool:
+        """The process is provably no more: its port is closed, or its own log told its end."""
+        refused = self.failure is PollFailure.REFUSED and self.failures_in_a_row >= REFUSALS_THAT_PROVE_AN_END
+        return self.over_at is not None or (
+            refused and (self.story.started or self.first_page_at is not None)
+        )
+
+
+def polled(state: ServerState, page: Page, at: float, *, window: float = 300.0) -> ServerState:
+    """A good page was read at `at`; `window` is how many seconds of history to keep."""
+    if _is_restart(state, page, at):
+        state = _new_incarnation(state, at)
+    counters = tuple(sum(s.value for s in page.of(quantity)) for quantity in _GROWING)
+    moved = counters != state.progress
+    return replace(
+        state,
+        page=page,
+        page_at=at,
+        first_page_at=at if state.first_page_at is None else state.first_page_at,
+        failure=None,
+        failures_in_a_row=0,
+        ended_reason=None,
+        progress=counters,
+        progress_at=at if moved or state.progress_at is None else state.progress_at,
+        history=(*_since(state.history, at - window), _moment(page, at)),
+    )
+
+
+def poll_failed(state: ServerState, failure: PollFailure, at: float) -> ServerState:
+    """A poll brought nothing; what was known stays until it is too old or the end is proven."""
+    del at
+    return replace(
+        state,
+        failure=failure,
+        failures_in_a_row=state.failures_in_a_row + 1,
+        counts=replace(state.counts, poll_failures=state.counts.poll_failures + 1),
+    )
+
+
+def answered_models(state: ServerState, cards: tuple[Card, ...], at: float) -> ServerState:
+    return replace(state, cards=cards, cards_at=at)
+
+
+def answered_version(state: ServerState, version: str) -> ServerState:
+    return replace(state, version=version)
+
+
+def read_lines(state: ServerState, counted: int, at: float) -> ServerState:
+    """The log brought lines, `counted` of them new since the exporter's start or resume point."""
+    counts = replace(state.counts, log_lines=state.counts.log_lines + counted)
+    return replace(state, log_seen=True, log_at=at, counts=counts)
+
+
+def process_ended(state: ServerState, reason: str, at: float) -> ServerState:
+    """Whoever runs the process says that it ended, for example "OOMKilled (137)"."""
+    return replace(state, ended_reason=reason, over_at=state.over_at if state.over_at is not None else at)
+
+
+def logged(state: ServerState, event: Event, at: float, *, counted: bool = True) -> ServerState:
+    """The log told an event; one that is not `counted` is from before our time and sets state only."""
+    begins = opens(state.story, event)
+    if begins:
+        state = _new_story(state, at, counted=counted)
+    if event.name is EventName.ARGUMENTS:
+        state = replace(state, log_start_at=at)
+        if counted:
+            state = replace(
+                state,
+                counts=replace(state.counts, starts=state.counts.starts + 1),
+                start_times=(*(t for t in state.start_times if t > at - 3600.0), at),
+            )
+    story = told(state.story, event)
+    failed = story.failure is not None and state.story.failure is None
+    ended = story.is_over and not state.story.is_over
+    state = replace(state, story=story, over_at=at if ended and state.over_at is None else state.over_at)
+    if not counted:
+        return state
+    counts = state.counts
+    if failed and story.failure is not None:
+        counts = replace(counts, startup_failures=_plus_one(counts.startup_failures, story.failure.cause))
+    if event.name is EventName.REFUSED:
+        cause = event.text("cause") or RefusalCause.OTHER
+        counts = replace(counts, refusals=_plus_one(counts.refusals, str(cause)))
+    if event.name is EventName.ACCESS and event.integer("status") == 400:
+        counts = replace(counts, client_errors=counts.client_errors + 1)
+    counts = replace(counts, log_events=_plus_one(counts.log_events, str(event.name)))
+    return replace(state, counts=counts)
+
+
+def _is_restart(state: ServerState, page: Page, at: float) -> bool:
+    before = state.page
+    if before is not None:
+        old, new = before.process_start, page.process_start
+        if old is not None and new is not None:
+            if abs(old - new) > 1.0:
+                return True
+        elif _fell(before, page):
+            return True
+    if state.over_at is not None:
+        # The log told an end, and yet there is a page: it drains, or the log is another server's.
+        told_before_us = before is None
+        return told_before_us or at - state.over_at > DRAIN_SECONDS
+    # The port was closed, and now it is open again: nothing else tells it where no start time is shown.
+    return (
+        state.failure is PollFailure.REFUSED
+        and state.first_page_at is not None
+        and (before is None or before.process_start is None or page.process_start is None)
+        and state.failures_in_a_row >= REFUSALS_THAT_PROVE_AN_END
+    )
+
+
+def _fell(before: Page, after: Page) -> bool:
+    for quantity in _GROWING:
+        old, new = before.by_engine(quantity), after.by_engine(quantity)
+        if any(engine in new and new[engine] < value for engine, value in old.items()):
+            return True
+    return False
+
+
+def _new_incarnation(state: ServerState, at: float) -> ServerState:
+    """A page shows another process than before: forget the old one, but not a log that ran ahead."""
+    log_ran_ahead = (
+        state.log_start_at is not None
+        and not state.story.is_over
+        and (state.page_at is None or state.log_start_at > state.page_at)
+    )
+    counts = state.counts
+    if not state.log_seen and state.first_page_at is not None:
+        counts = replace(counts, starts=counts.starts + 1)
+        state = replace(state, start_times=(*(t for t in state.start_times if t > at - 3600.0), at))
+    return replace(
+        state,
+        incarnation=state.incarnation + (0 if log_ran_ahead else 1),
+        page=None,
+        page_at=None,
+        first_page_at=None,
+        cards=None,
+        cards_at=None,
+        version=None,
+        story=state.story if log_ran_ahead else Story(),
+        over_at=None,
+        restart_awaits_log=state.log_seen and not log_ran_ahead,
+        progress=(),
+        progress_at=None,
+        history=(),
+        counts=counts,
+    )
+
+
+def _new_story(state: ServerState, at: float, *, counted: bool) -> ServerState:
+    """The log shows a new start: what the page said was another process's, unless it got there first."""
+    del at
+    state = replace(state, story=Story(), over_at=None, ended_reason=None)
+    if not counted or state.restart_awaits_log:
+        return replace(state, restart_awaits_log=False)
+    return replace(
+        state,
+        incarnation=state.incarnation + 1,
+        page=None,
+        page_at=None,
+        first_page_at=None,
+        cards=None,
+        cards_at=None,
+        version=None,
+        failure=None,
+        failures_in_a_row=0,
+        progress=(),
+        progress_at=None,
+        history=(),
+    )
+
+
+def _moment(page: Page, at: float) -> Moment:
+    return Moment(
+        at=at,
+        running=page.by_engine(Quantity.RUNNING),
+        waiting=page.by_engine(Quantity.WAITING),
+        waiting_for_capacity=page.by_engine(Quantity.WAITING_BY_REASON, reason="capacity"),
+        usage=page.by_engine(Quantity.KV_USAGE),
+        preemptions=page.by_engine(Quantity.PREEMPTIONS),
+        generated=page.by_engine(Quantity.GENERATION_TOKENS),
+        truncated=page.by_engine(Quantity.FINISHED, finished_reason="length"),
+    )
+
+
+def _since(history: tuple[Moment, ...], start: float) -> tuple[Moment, ...]:
+    # One moment from before the window stays, so that a rate over the whole window has a beginning.
+    for index, moment in enumerate(history):
+        if moment.at >= start:
+            return history[max(index - 1, 0) :]
+    return history[-1:]
+
+
+def _plus_one(counts: Mapping[str, int], key: str) -> Mapping[str, int]:
+    return {**counts, key: counts.get(key, 0) + 1}
