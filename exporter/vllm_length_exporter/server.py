@@ -22,6 +22,8 @@ DRAIN_SECONDS = 120.0
 # One refused connection can be a full backlog; two in a row are a closed port.
 REFUSALS_THAT_PROVE_AN_END = 2
 
+CLIENT_ERROR = 400  # the status of every refusal for length, in every version
+
 _GROWING = (
     Quantity.PREEMPTIONS,
     Quantity.PROMPT_TOKENS,
@@ -80,6 +82,7 @@ class ServerState:
     version: str | None = None
     story: Story = field(default_factory=Story)
     log_seen: bool = False
+    access_log_seen: bool = False
     log_at: float | None = None  # when the log last brought a line
     log_start_at: float | None = None  # when the newest start was seen in it
     over_at: float | None = None  # when the log told the end of this incarnation
@@ -91,7 +94,7 @@ class ServerState:
     progress: tuple[float, ...] = ()
     history: tuple[Moment, ...] = ()
     start_times: tuple[float, ...] = ()  # starts seen in the last hour, for crash loops
-    counts: Counts = Counts()
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def is_gone(self) -> bool:
@@ -165,7 +168,12 @@ def logged(state: ServerState, event: Event, at: float, *, counted: bool = True)
                 counts=replace(state.counts, starts=state.counts.starts + 1),
                 start_times=(*(t for t in state.start_times if t > at - 3600.0), at),
             )
+    if event.name is EventName.ACCESS and not state.access_log_seen:
+        state = replace(state, access_log_seen=True)
     story = told(state.story, event)
+    if not counted and story.is_over and state.first_page_at is not None:
+        # A page was read after the log was written: what ended was an older life, or another server's.
+        return replace(state, story=Story())
     failed = story.failure is not None and state.story.failure is None
     ended = story.is_over and not state.story.is_over
     state = replace(state, story=story, over_at=at if ended and state.over_at is None else state.over_at)
@@ -177,7 +185,7 @@ def logged(state: ServerState, event: Event, at: float, *, counted: bool = True)
     if event.name is EventName.REFUSED:
         cause = event.text("cause") or RefusalCause.OTHER
         counts = replace(counts, refusals=_plus_one(counts.refusals, str(cause)))
-    if event.name is EventName.ACCESS and event.integer("status") == 400:
+    if event.name is EventName.ACCESS and event.integer("status") == CLIENT_ERROR:
         counts = replace(counts, client_errors=counts.client_errors + 1)
     counts = replace(counts, log_events=_plus_one(counts.log_events, str(event.name)))
     return replace(state, counts=counts)

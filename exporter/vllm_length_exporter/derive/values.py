@@ -141,6 +141,8 @@ class ServerView:
     capacity: tuple[EngineCapacity, ...] = ()
     pressure: tuple[EnginePressure, ...] = ()
     rejections: tuple[Rejections, ...] = ()
+    rejections_observable: str = "none"  # exact, upper_bound, none
+    client_errors: tuple[str, int] | None = None  # (evidence, count): a bound where nothing is exact
     startup: Startup = Startup()
     findings: tuple[Finding, ...] = ()
     unknown: tuple[Unknown, ...] = ()

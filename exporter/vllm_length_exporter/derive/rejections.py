@@ -1,0 +1,111 @@
+"""Which evidence of refused requests a server offers, and what it counts. Evidences are never added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm_length_exporter.server import ServerState
+from vllm_length_exporter.vllm.events import RefusalCause
+from vllm_length_exporter.vllm.names import Quantity
+from vllm_length_exporter.vllm.page import Page
+from vllm_length_exporter.vllm.release import within
+
+from .evidence import Evidence
+from .values import Rejections, Unknown
+
+EXACT, UPPER_BOUND, NONE = "exact", "upper_bound", "none"
+LEVELS = (EXACT, UPPER_BOUND, NONE)
+# Our middleware's counter on vLLM's page.
+MIDDLEWARE_REFUSED = "vllm_length_middleware_refused_total"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalLog:
+    """What versions from `first` to `last` do with a refusal: does the log tell it, and which status counts it."""
+
+    first: str | None
+    last: str | None
+    in_log: bool
+    http_status: str
+
+
+# Source: vLLM's entrypoints, 0.6.0 to 0.32.0, checked on live servers of 0.16, 0.20.2, 0.26 and 0.32.
+REFUSAL_LOGS = (
+    RefusalLog("0.6.0", "0.17.99", in_log=True, http_status="4xx"),
+    RefusalLog("0.18.0", "0.22.99", in_log=True, http_status="5xx"),
+    RefusalLog("0.23.0", None, in_log=False, http_status="4xx"),
+)
+# Handlers whose requests can be refused for length.
+INFERENCE_HANDLERS = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings",
+    "/v1/score", "/score", "/classify", "/pooling", "/rerank", "/v1/rerank", "/v2/rerank",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RejectionsFound:
+    """`client_errors` is (evidence, count), a bound where nothing is exact; `level` is one of LEVELS."""
+
+    level: str
+    rejections: tuple[Rejections, ...] = ()
+    client_errors: tuple[str, int] | None = None
+    unknown: tuple[Unknown, ...] = ()
+
+
+def refusal_log(version: str | None) -> RefusalLog | None:
+    """What this version does with a refusal; None where the version is unknown or too old to say."""
+    return next((row for row in REFUSAL_LOGS if within(version, row.first, row.last)), None)
+
+
+def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
+    """The best evidence that this server offers: middleware, then its log, then a bound."""
+    page = evidence.page
+    if page is not None and MIDDLEWARE_REFUSED in page.middleware:
+        return RejectionsFound(EXACT, _from_middleware(page))
+    version = evidence.vllm_version
+    row = refusal_log(version[0] if version else None)
+    if state.log_seen and row is not None and row.in_log:
+        return RejectionsFound(EXACT, _from_log(state))
+    bound = _bound(page, state, row)
+    if bound is None:
+        return RejectionsFound(NONE, unknown=(Unknown("rejections", "the middleware, or the server's log"),))
+    return RejectionsFound(
+        UPPER_BOUND,
+        client_errors=bound,
+        unknown=(Unknown("rejections", "the middleware: this version logs none"),),
+    )
+
+
+def _from_log(state: ServerState) -> tuple[Rejections, ...]:
+    counts = state.counts.refusals
+    return tuple(Rejections(str(cause), "server_log", counts.get(str(cause), 0)) for cause in RefusalCause)
+
+
+def _from_middleware(page: Page) -> tuple[Rejections, ...]:
+    counts = dict.fromkeys((str(cause) for cause in RefusalCause), 0)
+    for sample in page.middleware[MIDDLEWARE_REFUSED]:
+        cause = sample.labels.get("cause", RefusalCause.OTHER)
+        known = cause if cause in counts else str(RefusalCause.OTHER)
+        counts[known] += int(sample.value)
+    return tuple(Rejections(cause, "middleware", count) for cause, count in counts.items())
+
+
+def _bound(page: Page | None, state: ServerState, row: RefusalLog | None) -> tuple[str, int] | None:
+    if state.log_seen and state.access_log_seen:
+        return "access_log", state.counts.client_errors
+    if page is None or not page.of(Quantity.HTTP_REQUESTS):
+        return None
+    status = row.http_status if row is not None else "4xx"
+    count = sum(
+        sample.value
+        for sample in page.of(Quantity.HTTP_REQUESTS)
+        if sample.labels.get("handler") in INFERENCE_HANDLERS
+        and sample.labels.get("method") == "POST"
+        and _is_status(sample.labels.get("status", ""), status)
+    )
+    return "http_counters", int(count)
+
+
+def _is_status(shown: str, group: str) -> bool:
+    """Statuses are grouped by vLLM ("4xx"); a server set up otherwise shows each ("400")."""
+    return shown == group or (len(shown) == 3 and shown[0] == group[0])

@@ -1,0 +1,77 @@
+"""Puts everything that is derived of one server together: `ServerState -> ServerView`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm_length_exporter.server import ServerState
+
+from .capacity import capacity, is_v0
+from .evidence import Evidence, evidence, server_state
+from .findings import findings
+from .limits import limits
+from .pressure import pressure
+from .rejections import rejections
+from .startup import startup
+from .values import ServerView, State, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far back to look, in seconds: `stale_after` drops a source, `window` is that of rates and shares."""
+
+    stale_after: float = 15.0
+    window: float = 300.0
+    workload_window: float = 3600.0
+
+
+def view(
+    state: ServerState, now: float, horizon: Horizon, model_window: Value[int] | None = None
+) -> ServerView | None:
+    """All that can be said of a server at `now`, or None before anything was tried.
+
+    `model_window` is the window derived from a config.json that the user named.
+    """
+    condition = server_state(state, now, horizon.stale_after)
+    if condition is None:
+        return None
+    return assemble(state, evidence(state, now, horizon.stale_after), condition, horizon, now, model_window)
+
+
+def assemble(
+    state: ServerState,
+    sources: Evidence,
+    condition: State,
+    horizon: Horizon,
+    now: float,
+    model_window: Value[int] | None = None,
+) -> ServerView:
+    """The view from sources that the caller vouches for (files that belong together, or a live server's)."""
+    found_limits = limits(sources, model_window)
+    effective = found_limits.limits.effective
+    found_capacity = capacity(sources, effective.value if effective is not None else None)
+    found_rejections = rejections(sources, state)
+    version = sources.vllm_version
+    without = ServerView(
+        server=state.name,
+        state=condition,
+        model_name=sources.model_name,
+        vllm_version=None if version is None else Value(*version),
+        engine_generation=_generation(sources),
+        limits=found_limits.limits,
+        capacity=found_capacity.engines,
+        pressure=pressure(sources, state, horizon.window),
+        rejections=found_rejections.rejections,
+        rejections_observable=found_rejections.level,
+        client_errors=found_rejections.client_errors,
+        startup=startup(state),
+        unknown=(*found_limits.unknown, *found_capacity.unknown, *found_rejections.unknown),
+        disagreements=(*found_limits.disagreements, *found_capacity.disagreements),
+    )
+    return findings(without, sources, state, now)
+
+
+def _generation(sources: Evidence) -> str | None:
+    if sources.page is None and sources.story.generation is None:
+        return None
+    return "V0" if is_v0(sources) else "V1"
