@@ -1,0 +1,1 @@
+"""The project's tests; a package, so that they share `tests.deadline`, `tests.process` and `tests.tools`."""

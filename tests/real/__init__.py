@@ -1,0 +1,1 @@
+"""A real vLLM on the CPU, for tests."""
