@@ -1,6 +1,7 @@
 """`python -m tests.real.tiny_model FOLDER [KEY=JSON ...]`: a model without weights.
 
-`vllm serve --load-format dummy` serves it. Its tokenizer knows single bytes only, so that a prompt of n ASCII characters has n tokens.
+`vllm serve --load-format dummy` serves it. Its tokenizer knows single bytes only, so that a
+prompt of n ASCII characters has n tokens.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class VllmServer(Process):
                 "HF_HUB_OFFLINE": "1",
                 "VLLM_NO_USAGE_STATS": "1",
                 "DO_NOT_TRACK": "1",
+                "PYTHONDONTWRITEBYTECODE": "",  # three processes import a million lines, one after another
                 **(environment or {}),
             },
             stop_within=30,
