@@ -38,7 +38,8 @@ class PollFailure(StrEnum):
 
     REFUSED = "refused"  # nobody listens on the port
     SILENT = "silent"  # a connection, and no whole answer in time
-    BROKEN = "broken"  # an answer that is no metrics page of vLLM
+    UNREACHABLE = "unreachable"  # no such host, or no way to it: says nothing of the process
+    BROKEN = "broken"  # an answer, but no metrics page of vLLM
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,10 @@ def server_state(state: ServerState, now: float, stale_after: float) -> State | 
         return _serving(state, state.page, now)
     if _is_starting(state, now):
         return State.STARTING
-    if state.failure is PollFailure.SILENT and state.first_page_at is not None:
-        return State.STALLED
+    if state.failure is PollFailure.BROKEN or (
+        state.failure is PollFailure.SILENT and state.first_page_at is not None
+    ):
+        return State.STALLED  # somebody is there, and does not answer as a server that serves
     return State.DOWN
 
 

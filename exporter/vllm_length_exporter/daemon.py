@@ -1,0 +1,210 @@
+"""The daemon: polls and log reads on a schedule, one published snapshot, reload and prompt stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import schedule
+from prometheus_client.registry import CollectorRegistry
+
+from vllm_length_exporter import resume
+from vllm_length_exporter.collectors.registry import registry
+from vllm_length_exporter.collectors.snapshot import Snapshot
+from vllm_length_exporter.derive.values import ServerView
+from vllm_length_exporter.watch import Watch
+
+LOG_INTERVAL = 0.5  # seconds between reads of a log that had nothing more
+SAVE_INTERVAL = 5.0  # seconds between two writes of the resume file
+CLOCK_STEP = 2.0  # seconds by which the wall clock may run away from the monotonic one
+LOOP_PATIENCE = 1.0  # the longest sleep of the loop, in seconds
+
+logger = logging.getLogger(__name__)
+
+
+class Daemon:
+    """Watches servers until it is told to stop.
+
+    `make_watches` makes the watches of the configuration as it is now, keeping those of the present ones whose
+    server has not changed; it raises ValueError with one line where the configuration is bad, and then the
+    present ones stay (`reload`). `schedule` keeps the times; the
+    work is done by a pool with room for every server, so that a slow one delays no other.
+    """
+
+    def __init__(
+        self,
+        make_watches: Callable[[list[Watch], dict[str, resume.Point]], list[Watch]],
+        *,
+        poll_interval: float = 5.0,
+        state_dir: Path | None = None,
+    ) -> None:
+        self._make_watches = make_watches
+        self._poll_interval = poll_interval
+        self._state_dir = state_dir
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._reload_asked = threading.Event()
+        self._reload_lock = threading.Lock()
+        self._in_flight: set[tuple[str, int]] = set()
+        self._in_flight_lock = threading.Lock()
+        self._job_errors: dict[str, int] = {}
+        self._save_failed = False
+        self._scheduler = schedule.Scheduler()
+        self._beat = time.monotonic()
+        self._reload_ok, self._reload_at = True, time.time()
+        self._watches = make_watches([], self._resume_points())
+        self._pool = self._new_pool()
+
+    # --- what is published
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            servers=tuple(watch.snapshot() for watch in self._watches),
+            config_reload_ok=self._reload_ok,
+            config_reload_at=self._reload_at,
+            job_errors=dict(self._job_errors),
+        )
+
+    def registry(self) -> CollectorRegistry:
+        return registry(self.snapshot)
+
+    def statuses(self) -> tuple[ServerView, ...]:
+        return self.snapshot().views()
+
+    def ready(self) -> bool:
+        """Every source of every server was tried."""
+        return all(watch.is_tried for watch in self._watches)
+
+    def healthy(self) -> str | None:
+        """None, or one line that says what is wrong with the daemon itself."""
+        silent = time.monotonic() - self._beat
+        if silent > 10 * LOOP_PATIENCE + self._poll_interval:
+            return f"the scheduling loop has not run for {silent:.0f} s"
+        return None
+
+    # --- running
+
+    def run(self) -> None:
+        """Poll and read until `stop`; then save the resume point and close every source."""
+        self._plan()
+        wall_ahead = time.time() - time.monotonic()
+        while not self._stop.is_set():
+            self._beat = time.monotonic()
+            if abs(time.time() - time.monotonic() - wall_ahead) > CLOCK_STEP:
+                # `schedule` goes by the wall clock: after a step its jobs would come too late or all at once.
+                wall_ahead = time.time() - time.monotonic()
+                logger.warning("clock stepped", extra={"planned": "anew"})
+                self._plan()
+            if self._reload_asked.is_set():
+                self._reload_asked.clear()
+                self.reload()
+            self._scheduler.run_pending()
+            idle = self._scheduler.idle_seconds
+            self._wake.wait(min(max(idle if idle is not None else LOOP_PATIENCE, 0.005), LOOP_PATIENCE))
+            self._wake.clear()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._save()
+        for watch in self._watches:
+            watch.close()
+
+    def stop(self) -> None:
+        """End `run` promptly; safe in a signal handler."""
+        self._stop.set()
+        self._wake.set()
+
+    def ask_reload(self) -> None:
+        """Reload at the loop's next turn; safe in a signal handler."""
+        self._reload_asked.set()
+        self._wake.set()
+
+    def reload(self) -> str | None:
+        """Take the configuration as it is now; on a fault keep the old one and return its one line."""
+        with self._reload_lock:
+            try:
+                fresh = self._make_watches(self._watches, self._points())
+            except ValueError as error:
+                self._reload_ok = False
+                logger.error("reload failed", extra={"error": str(error), "kept": "old configuration"})
+                return str(error)
+            old, self._watches = self._watches, fresh
+            old_pool, self._pool = self._pool, self._new_pool(fresh)
+            old_pool.shutdown(wait=False, cancel_futures=True)
+            self._plan()
+            for watch in old:
+                if watch not in fresh:
+                    watch.close()
+            self._reload_ok, self._reload_at = True, time.time()
+            logger.info("configuration loaded", extra={"servers": len(fresh)})
+            return None
+
+    def _new_pool(self, watches: Iterable[Watch] | None = None) -> ThreadPoolExecutor:
+        # Threads are made when all others are busy: a pool of fast servers stays small.
+        count = len(list(watches if watches is not None else self._watches))
+        return ThreadPoolExecutor(max_workers=2 * count + 1, thread_name_prefix="source")
+
+    def _plan(self) -> None:
+        """One job a server and kind; servers start spread over the interval, all within its first part."""
+        self._scheduler.clear()
+        spread = min(self._poll_interval, 2.0) / max(len(self._watches), 1)
+        for index, watch in enumerate(self._watches):
+            self._every(self._poll_interval, partial(self._submit, "poll", watch), index * spread)
+            self._every(LOG_INTERVAL, partial(self._submit, "log", watch), index * spread / 4)
+        if self._state_dir is not None:
+            self._every(SAVE_INTERVAL, self._save, SAVE_INTERVAL)
+
+    def _every(self, seconds: float, job: Callable[[], None], delay: float) -> None:
+        planned = self._scheduler.every(seconds).seconds.do(job)  # type: ignore[arg-type]  # takes fractions
+        if planned.next_run is not None:
+            planned.next_run += timedelta(seconds=delay - seconds)
+
+    def _submit(self, kind: str, watch: Watch) -> None:
+        key = (kind, id(watch))
+        with self._in_flight_lock:
+            if key in self._in_flight:
+                return  # the last one is not done: a slow server is asked again when it is
+            self._in_flight.add(key)
+        try:
+            self._pool.submit(self._guarded, kind, watch, key)
+        except RuntimeError:  # the pool is being closed
+            with self._in_flight_lock:
+                self._in_flight.discard(key)
+
+    def _guarded(self, kind: str, watch: Watch, key: tuple[str, int]) -> None:
+        try:
+            if kind == "poll":
+                watch.poll()
+            else:
+                while watch.read_log() and not self._stop.is_set():
+                    pass
+        except Exception:  # the loop's edge: a fault of our own must not end the watching
+            self._job_errors[kind] = self._job_errors.get(kind, 0) + 1
+            logger.exception("job failed", extra={"job": kind, "server": watch.name})
+        finally:
+            with self._in_flight_lock:
+                self._in_flight.discard(key)
+
+    # --- resume
+
+    def _resume_points(self) -> dict[str, resume.Point]:
+        return {} if self._state_dir is None else resume.load(self._state_dir)
+
+    def _points(self) -> dict[str, resume.Point]:
+        return {watch.name: resume.Point(*watch.resume_point()) for watch in self._watches}
+
+    def _save(self) -> None:
+        if self._state_dir is None:
+            return
+        try:
+            resume.save(self._state_dir, self._points())
+        except resume.ResumeError as error:
+            if not self._save_failed:
+                logger.error("resume point not saved", extra={"error": str(error)})
+            self._save_failed = True
+        else:
+            self._save_failed = False
