@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Line:
+
+class Line(
+    msgspec.Struct, frozen=True, gc=False
+):  # made a million times a second: a dataclass costs 0.5 µs more
     """One line of a log, without its end.
 
     `counted` is False for a line from before the exporter's start or resume point:
