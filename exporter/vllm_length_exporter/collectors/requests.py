@@ -41,13 +41,20 @@ TRUNCATIONS = Metric(
     ENGINE,
     "counter",
 )
+FINISHED = Metric(
+    "requests_finished_total",
+    "Requests that finished for whatever reason, vLLM's own count: what truncations are a part of. "
+    "Refused requests never got so far and are not among them.",
+    ENGINE,
+    "counter",
+)
 
-METRICS = (RUNNING, WAITING, WAITING_FOR_CAPACITY, PREEMPTIONS, PREEMPTION_RATE, TRUNCATIONS)
+METRICS = (RUNNING, WAITING, WAITING_FOR_CAPACITY, PREEMPTIONS, PREEMPTION_RATE, TRUNCATIONS, FINISHED)
 
 _VALUES = (
     (RUNNING, "running"), (WAITING, "waiting"), (WAITING_FOR_CAPACITY, "waiting_for_capacity"),
     (PREEMPTIONS, "preemptions_total"), (PREEMPTION_RATE, "preemptions_per_second"),
-    (TRUNCATIONS, "truncations_total"),
+    (TRUNCATIONS, "truncations_total"), (FINISHED, "finished_total"),
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vllm_length_exporter.server import Moment, ServerState
 from vllm_length_exporter.vllm.names import Quantity
+from vllm_length_exporter.vllm.page import Page
 
 from .evidence import Evidence
 from .values import EnginePressure, Value
@@ -18,6 +19,7 @@ def pressure(evidence: Evidence, state: ServerState, window: float) -> tuple[Eng
     held = page.by_engine(Quantity.WAITING_BY_REASON, reason="capacity")
     preempted = page.by_engine(Quantity.PREEMPTIONS)
     cut = page.by_engine(Quantity.FINISHED, finished_reason="length")
+    ended = finished(page)
     return tuple(
         EnginePressure(
             engine=engine,
@@ -27,9 +29,23 @@ def pressure(evidence: Evidence, state: ServerState, window: float) -> tuple[Eng
             preemptions_total=_count(preempted, engine),
             preemptions_per_second=rate(state.history, engine, window),
             truncations_total=_count(cut, engine),
+            finished_total=_count(ended, engine),
         )
         for engine in page.engines
     )
+
+
+def finished(page: Page) -> dict[str, float]:
+    """Requests that each engine finished, over all reasons; an engine that shows one reason twice decides nothing."""
+    rows: dict[str, dict[str, float]] = {}
+    twice: set[str] = set()
+    for sample in page.of(Quantity.FINISHED):
+        reasons = rows.setdefault(sample.engine, {})
+        reason = sample.labels.get("finished_reason", "")
+        if reason in reasons:
+            twice.add(sample.engine)
+        reasons[reason] = sample.value
+    return {engine: sum(reasons.values()) for engine, reasons in rows.items() if engine not in twice}
 
 
 def rate(history: tuple[Moment, ...], engine: str, window: float) -> Value[float] | None:

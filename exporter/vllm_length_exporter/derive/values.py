@@ -86,6 +86,7 @@ class EnginePressure:
     preemptions_total: Value[int] | None = None
     preemptions_per_second: Value[float] | None = None
     truncations_total: Value[int] | None = None
+    finished_total: Value[int] | None = None  # for whatever reason: what shares of requests are shares of
 
 
 @dataclass(frozen=True, slots=True)
