@@ -1,0 +1,113 @@
+"""A stand-in vLLM that plays a recording: the same paths, and the log in a file, at the recording's own pace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cheroot.wsgi import Server
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, ServiceUnavailable
+from werkzeug.wrappers import Request, Response
+
+from vllm_length_exporter.recording import Player
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LOG_STEP = 0.1  # seconds between two writes to the log
+
+
+class StandIn:
+    """Serves `player` on `host:port` (port 0: any) and appends its log to `log`.
+
+    A recording of a start that failed has no page: then nothing listens, as with the real server.
+    """
+
+    def __init__(
+        self,
+        player: Player,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        log: Path | None = None,
+        speed: float = 1.0,
+    ) -> None:
+        self.player = player
+        self._log = log
+        self._speed = speed
+        self._stop = threading.Event()
+        self._begun = time.monotonic()
+        self._threads: list[threading.Thread] = []
+        self._server: Server | None = None
+        self.host, self.port = host, port
+        if player.recording.pages:
+            self._server = Server((host, port), self._answer, numthreads=2, request_queue_size=64, timeout=30)
+            self._server.prepare()
+            self.port = self._server.bind_addr[1]
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        self._begun = time.monotonic()
+        jobs = [self._write_log] if self._log is not None else []
+        if self._server is not None:
+            jobs.append(self._server.serve)
+        self._threads = [threading.Thread(target=job, name="stand-in", daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._server is not None:
+            self._server.stop()
+        for thread in self._threads:
+            thread.join(5)
+
+    def elapsed(self) -> float:
+        """Seconds of the recording that have been played."""
+        return (time.monotonic() - self._begun) * self._speed
+
+    def _write_log(self) -> None:
+        if self._log is None:
+            return
+        with self._log.open("a", encoding="utf-8") as out:
+            out.writelines(line + "\n" for line in self.player.opening())
+            out.flush()
+            since = 0.0
+            while not self._stop.wait(LOG_STEP):
+                until = self.elapsed()
+                lines = self.player.lines(since, until)
+                out.writelines(line + "\n" for line in lines)
+                out.flush()
+                since = until
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        request = Request(environ)
+        try:
+            response: Response | HTTPException = self._response(request)
+        except HTTPException as error:
+            response = error
+        return response(environ, start_response)
+
+    def _response(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowed(["GET", "HEAD"])
+        recording = self.player.recording
+        answers = {"/v1/models": recording.models, "/version": recording.version}
+        if request.path == "/metrics":
+            page = self.player.page(self.elapsed())
+            if page is None or self.player.is_over(self.elapsed()):
+                raise ServiceUnavailable("the recording has no page here")
+            return Response(page, content_type=PAGE_TYPE)
+        if request.path == "/health":
+            return Response("")
+        body = answers.get(request.path)
+        if body is None:
+            raise NotFound
+        return Response(body, content_type="application/json")
