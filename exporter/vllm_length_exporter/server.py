@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
+from vllm_length_exporter.histogram import Histogram, histogram
 from vllm_length_exporter.story import Story, opens, told
 from vllm_length_exporter.vllm.events import Event, EventName, RefusalCause
 from vllm_length_exporter.vllm.models import Card
@@ -21,6 +23,17 @@ from vllm_length_exporter.vllm.page import Page
 DRAIN_SECONDS = 120.0
 # One refused connection can be a full backlog; two in a row are a closed port.
 REFUSALS_THAT_PROVE_AN_END = 2
+
+LENGTHS_EVERY_SECONDS = 60.0  # one snapshot of the length histograms a minute is kept
+MIDDLEWARE_LENGTHS = {  # part -> our middleware's histogram on vLLM's page
+    "total": "vllm_length_middleware_total_tokens_bucket",
+    "asked": "vllm_length_middleware_asked_tokens_bucket",
+}
+LENGTH_PARTS = {  # part -> vLLM's own histogram
+    "prompt": Quantity.PROMPT_BUCKET,
+    "generation": Quantity.GENERATION_BUCKET,
+    "max_tokens": Quantity.MAX_TOKENS_BUCKET,
+}
 
 CLIENT_ERROR = 400  # the status of every refusal for length, in every version
 
@@ -54,6 +67,14 @@ class Moment:
     preemptions: Mapping[str, float]
     generated: Mapping[str, float]
     truncated: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The length histograms of one page by part (see LENGTH_PARTS), all engines together."""
+
+    at: float
+    parts: Mapping[str, Histogram]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +115,7 @@ class ServerState:
     progress_at: float | None = None
     progress: tuple[float, ...] = ()
     history: tuple[Moment, ...] = ()
+    lengths: tuple[Lengths, ...] = ()
     start_times: tuple[float, ...] = ()  # starts seen in the last hour, for crash loops
     counts: Counts = field(default_factory=Counts)
 
@@ -106,8 +128,10 @@ class ServerState:
         )
 
 
-def polled(state: ServerState, page: Page, at: float, *, window: float = 300.0) -> ServerState:
-    """A good page was read at `at`; `window` is how many seconds of history to keep."""
+def polled(
+    state: ServerState, page: Page, at: float, *, window: float = 300.0, workload_window: float = 3600.0
+) -> ServerState:
+    """A good page was read at `at`; the windows are how many seconds of history to keep."""
     if _is_restart(state, page, at):
         state = _new_incarnation(state, at)
     counters = tuple(sum(s.value for s in page.of(quantity)) for quantity in _GROWING)
@@ -123,6 +147,7 @@ def polled(state: ServerState, page: Page, at: float, *, window: float = 300.0) 
         progress=counters,
         progress_at=at if moved or state.progress_at is None else state.progress_at,
         history=(*_since(state.history, at - window), _moment(page, at)),
+        lengths=_with_lengths(state.lengths, page, at, at - workload_window),
     )
 
 
@@ -248,6 +273,7 @@ def _new_incarnation(state: ServerState, at: float) -> ServerState:
         progress=(),
         progress_at=None,
         history=(),
+        lengths=(),
         counts=counts,
     )
 
@@ -272,6 +298,7 @@ def _new_story(state: ServerState, at: float, *, counted: bool) -> ServerState:
         progress=(),
         progress_at=None,
         history=(),
+        lengths=(),
     )
 
 
@@ -288,7 +315,32 @@ def _moment(page: Page, at: float) -> Moment:
     )
 
 
-def _since(history: tuple[Moment, ...], start: float) -> tuple[Moment, ...]:
+def _with_lengths(kept: tuple[Lengths, ...], page: Page, at: float, start: float) -> tuple[Lengths, ...]:
+    """The kept snapshots and the newest, which is replaced at each poll until its minute is over."""
+    newest = Lengths(at, read_lengths(page))
+    if len(kept) > 1 and at - kept[-2].at < LENGTHS_EVERY_SECONDS:
+        kept = kept[:-1]
+    return (*_since(kept, start), newest)
+
+
+def read_lengths(page: Page) -> dict[str, Histogram]:
+    """The length histograms that a page shows, by part."""
+    rows = {part: page.of(quantity) for part, quantity in LENGTH_PARTS.items()}
+    rows |= {part: page.middleware.get(name, ()) for part, name in MIDDLEWARE_LENGTHS.items()}
+    found = {}
+    for part, samples in rows.items():
+        made = histogram(
+            (float(sample.labels["le"]), sample.value) for sample in samples if "le" in sample.labels
+        )
+        if made is not None:
+            found[part] = made
+    return found
+
+
+TimedT = TypeVar("TimedT", Moment, Lengths)
+
+
+def _since(history: tuple[TimedT, ...], start: float) -> tuple[TimedT, ...]:
     # One moment from before the window stays, so that a rate over the whole window has a beginning.
     for index, moment in enumerate(history):
         if moment.at >= start:

@@ -141,7 +141,10 @@ class Watch:
         now = self._monotonic()
         with self._lock:
             after_a_gap = self._state.failures_in_a_row > 0
-            self._state = polled(self._state, page, now, window=self._pace.horizon.window)
+            horizon = self._pace.horizon
+            self._state = polled(
+                self._state, page, now, window=horizon.window, workload_window=horizon.workload_window
+            )
             self._has_middleware = bool(page.middleware)
             due = self._api_is_due(now, after_a_gap)
             self._good("metrics", now - begun)

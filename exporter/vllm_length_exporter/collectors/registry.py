@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from . import findings, kv_cache, limits, rejections, requests, sources, startup
+from . import findings, kv_cache, limits, rejections, requests, sources, startup, workload
 from .metric import Metric
 from .snapshot import Snapshot
 
-SUBJECTS = (limits, kv_cache, requests, rejections, startup, findings, sources)
+SUBJECTS = (limits, kv_cache, requests, rejections, workload, startup, findings, sources)
 METRICS: tuple[Metric, ...] = tuple(metric for subject in SUBJECTS for metric in subject.METRICS)
 
 

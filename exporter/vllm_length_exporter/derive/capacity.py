@@ -61,11 +61,14 @@ def _engine(
     concurrency = _concurrency(evidence, labels, engine, effective)
     memory, per_token = _memory(labels, story, engine, tokens)
 
+    one_group = (
+        total is not None
+        and block_size is not None
+        and _one_group(evidence, total.value, block_size.value, tokens, concurrency, effective)
+    )
     free = None
     if blocks is not None and used is not None and block_size is not None:
-        if total is not None and _one_group(
-            evidence, total.value, block_size.value, tokens, concurrency, effective
-        ):
+        if one_group:
             free = Value((blocks.value - used.value) * block_size.value, "free usable blocks x block size")
         else:
             unknown.append(
@@ -92,6 +95,7 @@ def _engine(
             usage_ratio=usage,
             free_tokens=free,
             full_length_concurrency=concurrency,
+            one_group=one_group,
         ),
         unknown,
         gap,

@@ -79,7 +79,7 @@ def longest_servable(capacity: EngineCapacity, effective: int) -> int | None:
     """
     if capacity.blocks is None or capacity.block_size is None:
         return None
-    if capacity.free_tokens is not None:  # every token costs one block for each block size: proven
+    if capacity.one_group:
         fits = capacity.blocks.value * capacity.block_size.value
         return fits if fits < effective else None
     return None

@@ -17,6 +17,9 @@ EXACT, UPPER_BOUND, NONE = "exact", "upper_bound", "none"
 LEVELS = (EXACT, UPPER_BOUND, NONE)
 # Our middleware's counter on vLLM's page.
 MIDDLEWARE_REFUSED = "vllm_length_middleware_refused_total"
+MIDDLEWARE_TRUNCATED = "vllm_length_middleware_truncated_total"
+MIDDLEWARE_CLAMPED = "vllm_length_middleware_clamped_total"
+TRUNCATION_CAUSES = ("context_full", "max_tokens", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,24 @@ def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
         client_errors=bound,
         unknown=(Unknown("rejections", "the middleware: this version logs none"),),
     )
+
+
+def truncations_by_cause(evidence: Evidence) -> tuple[tuple[str, int], ...]:
+    """Answers cut for length by cause; empty without the middleware."""
+    samples = evidence.page.middleware.get(MIDDLEWARE_TRUNCATED) if evidence.page is not None else None
+    if samples is None:
+        return ()
+    counts = dict.fromkeys(TRUNCATION_CAUSES, 0)
+    for sample in samples:
+        cause = sample.labels.get("cause", "unknown")
+        counts[cause if cause in counts else "unknown"] += int(sample.value)
+    return tuple(counts.items())
+
+
+def clamped_requests(evidence: Evidence) -> int | None:
+    """Requests whose output budget was cut to fit; None without the middleware."""
+    samples = evidence.page.middleware.get(MIDDLEWARE_CLAMPED) if evidence.page is not None else None
+    return None if samples is None else int(sum(sample.value for sample in samples))
 
 
 def _from_log(state: ServerState) -> tuple[Rejections, ...]:

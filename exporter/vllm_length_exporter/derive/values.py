@@ -73,6 +73,7 @@ class EngineCapacity:
     usage_ratio: Value[float] | None = None
     free_tokens: Value[int] | None = None
     full_length_concurrency: Value[float] | None = None
+    one_group: bool = False  # proven: every token costs one block for each block size
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,43 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True)
+class AtMost:
+    """The bucket edge, in tokens, that a share of the finished requests stays within."""
+
+    part: str  # prompt, generation, total
+    share: float
+    tokens: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The smallest limit, in tokens, that would have served this share of the finished requests."""
+
+    coverage: float
+    tokens: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencyAt:
+    """How many requests of `tokens` would fit at once in one engine's usable blocks."""
+
+    engine: str
+    tokens: int
+    requests: float
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The share of the window in which `limit` held requests of an engine back; "nothing" is one of them."""
+
+    engine: str
+    limit: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServerView:
     """Everything that is known of one server at one moment."""
 
@@ -144,6 +182,12 @@ class ServerView:
     rejections: tuple[Rejections, ...] = ()
     rejections_observable: str = "none"  # exact, upper_bound, none
     client_errors: tuple[str, int] | None = None  # (evidence, count): a bound where nothing is exact
+    truncations_by_cause: tuple[tuple[str, int], ...] = ()  # from the middleware
+    clamped_requests: int | None = None  # from the middleware
+    at_most: tuple[AtMost, ...] = ()
+    recommended: tuple[Recommendation, ...] = ()
+    concurrency_at: tuple[ConcurrencyAt, ...] = ()
+    binding: tuple[Binding, ...] = ()
     startup: Startup = Startup()
     findings: tuple[Finding, ...] = ()
     unknown: tuple[Unknown, ...] = ()

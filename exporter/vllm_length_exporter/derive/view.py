@@ -11,9 +11,10 @@ from .evidence import Evidence, evidence, server_state
 from .findings import findings
 from .limits import limits
 from .pressure import pressure
-from .rejections import rejections
+from .rejections import clamped_requests, rejections, truncations_by_cause
 from .startup import startup
 from .values import ServerView, State, Value
+from .workload import binding, concurrency_table, workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def assemble(
     effective = found_limits.limits.effective
     found_capacity = capacity(sources, effective.value if effective is not None else None)
     found_rejections = rejections(sources, state)
+    found_workload = workload(sources, state, effective.value if effective is not None else None)
     version = sources.vllm_version
     without = ServerView(
         server=state.name,
@@ -64,8 +66,23 @@ def assemble(
         rejections=found_rejections.rejections,
         rejections_observable=found_rejections.level,
         client_errors=found_rejections.client_errors,
+        truncations_by_cause=truncations_by_cause(sources),
+        clamped_requests=clamped_requests(sources),
+        at_most=found_workload.at_most,
+        recommended=found_workload.recommended,
+        concurrency_at=concurrency_table(found_capacity.engines, found_limits.limits),
+        binding=(
+            binding(state.history, found_capacity.engines, found_limits.limits, horizon.window)
+            if sources.page is not None
+            else ()
+        ),
         startup=startup(state),
-        unknown=(*found_limits.unknown, *found_capacity.unknown, *found_rejections.unknown),
+        unknown=(
+            *found_limits.unknown,
+            *found_capacity.unknown,
+            *found_rejections.unknown,
+            *found_workload.unknown,
+        ),
         disagreements=(*found_limits.disagreements, *found_capacity.disagreements),
     )
     return findings(without, sources, state, now)
