@@ -1,0 +1,234 @@
+"""The catalogue's grammar: how a row of it is written, compiled and matched.
+
+A row's template is the text as vLLM prints it, with `{field:kind}` where a value stands. Kinds convert to
+base units. A field whose name begins with `_` is not kept. `[[ ]]` is a part that may be missing.
+What stands before `‖` proves the message; what follows only tells versions apart, so that a text that was
+cut or that a later release reworded still gives its numbers. Rows are compiled when first met.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from types import MappingProxyType
+
+from vllm_length_exporter.vllm.arguments import arguments, engine_config
+from vllm_length_exporter.vllm.events import EventName, FieldValue
+from vllm_length_exporter.vllm.numbers import decimal, gib, integer, percent
+
+# Longer texts are prompts; only the two lines that print a whole configuration are read whole.
+LONGEST_MESSAGE = 16_384
+
+
+class Kind(StrEnum):
+    """Where a message appears: in the log, as the reason of a failed start, as the answer to a request."""
+
+    LOG = "log"
+    STARTUP_ERROR = "startup_error"
+    REQUEST_ERROR = "request_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One row of the catalogue. `also` names rows of the same text from other places or releases."""
+
+    id: str
+    kind: Kind
+    event: EventName
+    template: str
+    first: str  # the first and last release that was seen to hold it
+    last: str
+    level: str = "INFO"
+    fixed: Mapping[str, FieldValue] = field(default_factory=lambda: MappingProxyType({}))
+    also: tuple[str, ...] = ()
+    has: tuple[str, ...] = ()  # literals that the text must hold besides
+    lacks: tuple[str, ...] = ()
+    within: str | None = None  # it is a later line of the record that begins so
+    client: bool = False  # what a client sent may follow: no line of the record after the first counts
+    head: bool = False  # the first line of a record that holds a traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A row that matched and the fields of the text, `fixed` ones included."""
+
+    message: Message
+    fields: Mapping[str, FieldValue]
+    whole: bool  # the text matched to its end, so the versions of the row hold
+
+
+_INT = r"-?\d[\d,]*(?:\.0+)?"
+_NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
+
+
+def _engine(text: str) -> FieldValue:
+    return str(int(text))
+
+
+def _statistics(text: str) -> Mapping[str, FieldValue] | None:
+    """`Running: 5 reqs, Waiting: 2 reqs, GPU KV cache usage: 97.4%, ...`, in any order (0.2.7-0.32)."""
+    found: dict[str, FieldValue] = {}
+    for part in text.rstrip(".").split(", "):
+        name, _, value = part.partition(": ")
+        if name in _REQUESTS and value.endswith(" reqs"):
+            found[_REQUESTS[name]] = integer(value.removesuffix(" reqs"))
+        elif name == "Preemptions":
+            found["preemptions"] = integer(value)
+        elif name.endswith(" KV cache usage") and value.endswith("%") and (name != "CPU KV cache usage"):
+            found["kv_cache_usage_ratio"] = percent(value[:-1])
+        elif name == "CPU KV cache usage" and "kv_cache_usage_ratio" not in found:
+            # V0 prints the GPU's share first; alone it is the CPU backend's own (0.30+).
+            found["kv_cache_usage_ratio"] = percent(value.rstrip("%"))
+    return found if "running" in found and "kv_cache_usage_ratio" in found else None
+
+
+_REQUESTS = {
+    "Running": "running", "Waiting": "waiting", "Pending": "waiting", "Swapped": "swapped",
+    "Deferred": "deferred",
+}  # fmt: skip
+
+Converter = Callable[[str], "FieldValue | Mapping[str, FieldValue]"]
+KINDS: Mapping[str, tuple[str, Converter]] = {
+    "int": (_INT, integer),
+    "maybe": (rf"None|{_INT}", integer),
+    "num": (_NUMBER, decimal),
+    "gib": (_NUMBER, gib),
+    "percent": (_NUMBER, percent),
+    "engine": (r"\d+", _engine),
+    "count": (rf"(?:at least )?{_INT}", str),  # see `_fields`
+    "word": (r"\S+", str),
+    "name": (r"[\w./-]+", str),
+    "id": (r"[a-z_]+", str),
+    "method": (r"[A-Z]+", str),
+    "prompt": (r"(?:encoder|decoder)", str),
+    "address": (r"[^ ]*", str),
+    "text": (r".{1,400}?", str),
+    "rest": (r".*", str),
+    "gap": (r"\s*", str),
+    "logo": (r"[█▄▀ ]+", str),
+    "arguments": (r"\{.*", lambda text: arguments(text) or {}),
+    "namespace": (r".*", lambda text: arguments(text, bare=True) or {}),
+    "config": (r".*", engine_config),
+    "statistics": (r".*", lambda text: _statistics(text) or {}),
+}
+_SUFFIX = r"(?: \(parameter=.*\)| None)?\s*"  # 0.14+ names the parameter; chat 0.9.0-0.14.1 ends in None
+_PIECE = re.compile(r"(\{\w*:\w+\}|\[\[|\]\])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    whole: re.Pattern[str]
+    head: re.Pattern[str] | None
+    fields: tuple[tuple[str, str, Converter], ...]  # group, field, converter
+
+
+@cache
+def _compiled(template: str) -> _Compiled:
+    head, mark, tail = template.partition("‖")
+    fields: list[tuple[str, str, Converter]] = []
+    head_regex = _regex(head, fields)
+    whole = head_regex + _regex(tail, fields) + _SUFFIX
+    return _Compiled(
+        re.compile(whole, re.DOTALL),
+        re.compile(head_regex, re.DOTALL) if mark else None,
+        tuple(fields),
+    )
+
+
+def _regex(template: str, fields: list[tuple[str, str, Converter]]) -> str:
+    made = []
+    for piece in _PIECE.split(template):
+        if piece == "[[":
+            made.append("(?:")
+        elif piece == "]]":
+            made.append(")?")
+        elif piece.startswith("{") and _PIECE.fullmatch(piece):
+            name, _, kind = piece[1:-1].partition(":")
+            pattern, converter = KINDS[kind]
+            if name.startswith("_"):
+                made.append(f"(?:{pattern})")
+            else:
+                group = f"g{len(fields)}"
+                fields.append((group, name or kind, converter))
+                made.append(f"(?P<{group}>{pattern})")
+        else:
+            made.append(re.escape(piece))
+    return "".join(made)
+
+
+def match(message: Message, text: str) -> Found | None:
+    """The row's fields in the text, which must begin with the row's template; None where it does not."""
+    if any(part not in text for part in message.has) or any(part in text for part in message.lacks):
+        return None
+    compiled = _compiled(message.template)
+    found, whole = compiled.whole.fullmatch(text), True
+    if found is None and compiled.head is not None:
+        found, whole = compiled.head.match(text), False
+    if found is None:
+        return None
+    return Found(message, {**message.fixed, **_fields(compiled, found)}, whole)
+
+
+def _fields(compiled: _Compiled, found: re.Match[str]) -> dict[str, FieldValue]:
+    fields: dict[str, FieldValue] = {}
+    groups = found.groupdict()
+    for group, name, convert in compiled.fields:
+        text = groups.get(group)
+        if text is None:
+            continue
+        value = convert(text)
+        if name.endswith("_tokens") and isinstance(value, str):  # the kind "count"
+            number = integer(value.removeprefix("at least "))
+            fields[f"{name}_at_least" if value.startswith("at least ") else name] = number
+        elif isinstance(value, Mapping):
+            fields.update(value)
+        elif value is not None:
+            fields[name] = value
+    return fields
+
+
+class Index:
+    """Finds the rows that a text can match by its first characters, so that most texts cost one look-up."""
+
+    _KEY = 6
+
+    def __init__(self, rows: Iterable[Message]) -> None:
+        self._by_head: dict[str, list[Message]] = {}
+        self._loose: list[tuple[str, Message]] = []
+        for row in rows:
+            opening = re.split(r"\{|\[\[|‖", row.template, maxsplit=1)[0]
+            if len(opening) >= self._KEY:
+                self._by_head.setdefault(opening[: self._KEY], []).append(row)
+            else:
+                literals = re.split(r"\{\w*:\w+\}|\[\[|\]\]|‖", _without_options(row.template))
+                self._loose.append((max(literals, key=len), row))
+
+    def find(self, text: str) -> Found | None:
+        """The row that the text matches to its end, else the first that it begins with."""
+        partial: Found | None = None
+        for row in self.candidates(text):
+            found = match(row, text)
+            if found is not None and found.whole:
+                return found
+            partial = partial or found
+        return partial
+
+    def candidates(self, text: str) -> Iterable[Message]:
+        if len(text) > LONGEST_MESSAGE:
+            return [row for row in self._by_head.get(text[: self._KEY], ()) if row.template.endswith(_LONG)]
+        rows = self._by_head.get(text[: self._KEY], [])
+        loose = [row for literal, row in self._loose if literal in text]
+        return [*rows, *loose] if loose else rows
+
+
+_LONG = ("{:arguments}", "{:config}", "{:namespace})")
+
+
+def _without_options(template: str) -> str:
+    head = template.partition("‖")[0]
+    while (start := head.find("[[")) >= 0:
+        head = head[:start] + "{_:rest}" + head[head.index("]]", start) + 2 :]
+    return head
