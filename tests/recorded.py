@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vllm_length_exporter.vllm.lines import LogParser
+
+from vllm_length_exporter.derive.values import ServerView
+from vllm_length_exporter.derive.view import Horizon, view
 from vllm_length_exporter.recording import Recording
+from vllm_length_exporter.server import (
+    REFUSALS_THAT_PROVE_AN_END,
+    PollFailure,
+    ServerState,
+    answered_models,
+    answered_version,
+    logged,
+    poll_failed,
+    polled,
+    read_lines,
+)
+from vllm_length_exporter.vllm.models import read_models, read_version
+from vllm_length_exporter.vllm.page import PageReader
 
 FOLDER = Path(__file__).parent / "recordings"
 NAMES = tuple(sorted(path.name for path in FOLDER.iterdir() if (path / "truth.json").exists()))
@@ -63,3 +81,38 @@ def recording(name: str) -> Recording:
         None if models is None else json.dumps(models),
         None if version is None else json.dumps(version),
     )
+
+
+def played(name: str) -> Iterator[tuple[float, ServerState]]:
+    """The state after each page of a recording (after the log, for a server that never started)."""
+    recorded = recording(name)
+    parser, state = LogParser(), ServerState(name)
+    rows = iter(recorded.log)
+    pending = next(rows, None)
+    readers = PageReader()
+    for at, text in recorded.pages or ((0.0, None),):
+        while pending is not None and pending[0] <= at:
+            state = read_lines(state, 1, at)
+            for event in parser.feed(pending[1]):
+                state = logged(state, event, at)
+            pending = next(rows, None)
+        for event in parser.idle():
+            state = logged(state, event, at)
+        if text is None:
+            for _ in range(REFUSALS_THAT_PROVE_AN_END):
+                state = poll_failed(state, PollFailure.REFUSED, at)
+        else:
+            state = polled(state, readers.read(text.encode()), at)
+            if recorded.models is not None and state.cards is None:
+                state = answered_models(state, read_models(recorded.models.encode()), at)
+            if recorded.version is not None and state.version is None:
+                state = answered_version(state, read_version(recorded.version.encode()))
+        yield at, state
+
+
+def last_view(name: str) -> ServerView:
+    """What is known of a recorded server at its last page."""
+    at, state = list(played(name))[-1]
+    seen = view(state, at, Horizon())
+    assert seen is not None
+    return seen

@@ -44,7 +44,7 @@ def families(snapshot: Snapshot) -> Iterator[Family]:
     for view in snapshot.views():
         for row in view.rejections:
             rejections.add(row.count, view.server, view.model_name or "", row.cause, row.evidence)
-        for level in LEVELS:
+        for level in LEVELS if view.rejections_observable is not None else ():
             observable.add(level == view.rejections_observable, view.server, level)
         if view.client_errors is not None:
             evidence, count = view.client_errors

@@ -241,6 +241,7 @@ _CAUSES = {
     StartFailure.KV_CACHE_TOO_SMALL: "the KV cache cannot hold one request of the limit",
     StartFailure.NO_KV_MEMORY: "no memory is left for the KV cache",
     StartFailure.LIMIT_ABOVE_WINDOW: "--max-model-len is above what the model's config derives",
+    StartFailure.AUTO_FIT_IMPOSSIBLE: "the KV cache cannot hold a single token",
     StartFailure.MEMORY_BUSY: "the device's memory is in use by something else",
     StartFailure.BATCHED_TOKENS_BELOW_LIMIT: "--max-num-batched-tokens is below the limit, without chunked prefill",
 }
@@ -397,6 +398,12 @@ RULES = (
     Rule("startup_no_kv_memory", Severity.CRITICAL, _startup(StartFailure.NO_KV_MEMORY, _advise_no_memory)),
     Rule("startup_limit_above_window", Severity.CRITICAL, _startup(StartFailure.LIMIT_ABOVE_WINDOW, _advise_window)),
     Rule("startup_memory_busy", Severity.CRITICAL, _startup(StartFailure.MEMORY_BUSY, _advise_busy)),
+    Rule("startup_no_kv_memory", Severity.CRITICAL, _startup(StartFailure.AUTO_FIT_IMPOSSIBLE, _advise_no_memory)),
+    Rule(
+        "batched_tokens_below_limit",
+        Severity.CRITICAL,
+        _startup(StartFailure.BATCHED_TOKENS_BELOW_LIMIT, _advise_batched),
+    ),
     Rule("startup_killed", Severity.CRITICAL, _startup_killed),
     Rule("crash_loop", Severity.CRITICAL, _crash_loop),
     Rule("capacity_below_limit", Severity.CRITICAL, _capacity_below_limit),

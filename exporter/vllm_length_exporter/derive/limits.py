@@ -42,7 +42,11 @@ def limits(evidence: Evidence, window: Value[int] | None = None) -> LimitsFound:
         )
     batched, seqs = _scheduler(evidence)
     if batched is None:
-        unknown.append(Unknown("max_num_batched_tokens", "the start in the log"))
+        unknown.append(
+            Unknown(
+                "max_num_batched_tokens", "--max-num-batched-tokens or the chunked-prefill line in the log"
+            )
+        )
     if seqs is None:
         unknown.append(Unknown("max_num_seqs", "--max-num-seqs in the log's non-default args"))
     return LimitsFound(

@@ -180,7 +180,7 @@ class ServerView:
     capacity: tuple[EngineCapacity, ...] = ()
     pressure: tuple[EnginePressure, ...] = ()
     rejections: tuple[Rejections, ...] = ()
-    rejections_observable: str = "none"  # exact, upper_bound, none
+    rejections_observable: str | None = None  # exact, upper_bound, none; None while there is no server
     client_errors: tuple[str, int] | None = None  # (evidence, count): a bound where nothing is exact
     truncations_by_cause: tuple[tuple[str, int], ...] = ()  # from the middleware
     clamped_requests: int | None = None  # from the middleware

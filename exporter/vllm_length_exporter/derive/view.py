@@ -54,6 +54,9 @@ def assemble(
     found_rejections = rejections(sources, state)
     found_workload = workload(sources, state, effective.value if effective is not None else None)
     version = sources.vllm_version
+    is_there = (
+        sources != Evidence()
+    )  # of a process that is gone nothing is withheld: there is nothing to know
     without = ServerView(
         server=state.name,
         state=condition,
@@ -64,7 +67,7 @@ def assemble(
         capacity=found_capacity.engines,
         pressure=pressure(sources, state, horizon.window),
         rejections=found_rejections.rejections,
-        rejections_observable=found_rejections.level,
+        rejections_observable=found_rejections.level if is_there else None,
         client_errors=found_rejections.client_errors,
         truncations_by_cause=truncations_by_cause(sources),
         clamped_requests=clamped_requests(sources),
@@ -78,10 +81,14 @@ def assemble(
         ),
         startup=startup(state),
         unknown=(
-            *found_limits.unknown,
-            *found_capacity.unknown,
-            *found_rejections.unknown,
-            *found_workload.unknown,
+            (
+                *found_limits.unknown,
+                *found_capacity.unknown,
+                *found_rejections.unknown,
+                *found_workload.unknown,
+            )
+            if is_there
+            else ()
         ),
         disagreements=(*found_limits.disagreements, *found_capacity.disagreements),
     )
