@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -41,7 +40,7 @@ class Client:
     def chat(self, text: str, **body: object) -> Answer:
         return self._send("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **body})
 
-    def crowd(self, count: int, prompt_tokens: int, max_tokens: int) -> Iterable[Answer]:
+    def crowd(self, count: int, prompt_tokens: int, max_tokens: int) -> list[Answer]:
         """So many requests at once, each generating exactly `max_tokens`."""
         prompts = [self.tokens(prompt_tokens) for _ in range(count)]
         with ThreadPoolExecutor(count) as pool:
@@ -51,11 +50,12 @@ class Client:
                 )
             )
 
-    def models(self) -> dict[str, object]:
+    def models(self) -> list[dict[str, object]]:
+        """The cards of /v1/models."""
         reply = requests.get(f"{self._base_url}/v1/models", timeout=10)
         reply.raise_for_status()
-        models: dict[str, object] = reply.json()
-        return models
+        cards: list[dict[str, object]] = reply.json()["data"]
+        return cards
 
     def _send(self, path: str, body: dict[str, object]) -> Answer:
         reply = requests.post(self._base_url + path, json={"model": MODEL_NAME, **body}, timeout=TIMEOUT)

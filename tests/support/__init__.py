@@ -1,0 +1,1 @@
+"""Tests of what the other tests stand on."""
