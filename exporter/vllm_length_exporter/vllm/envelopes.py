@@ -117,11 +117,12 @@ def pasted(text: str) -> list[str] | None:
     try:
         value = ast.literal_eval(f"{quote}{body}{quote}") if quote == "'" else json.loads(f'"{body}"')
     except (ValueError, SyntaxError):
-        value = _unescaped(body)
+        value = unescaped(body)
     return str(value).splitlines() or None
 
 
-def _unescaped(body: str) -> str:
+def unescaped(body: str) -> str:
+    """The text with its backslash escapes read."""
     return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _escape, body)
 
 

@@ -49,6 +49,7 @@ class Message:
     within: str | None = None  # it is a later line of the record that begins so
     client: bool = False  # what a client sent may follow: no line of the record after the first counts
     head: bool = False  # the first line of a record that holds a traceback
+    continued: bool = False  # later lines of the record have rows of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,12 @@ class Found:
 
 _INT = r"-?\d[\d,]*(?:\.0+)?"
 _NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
+
+
+def _arguments(text: str) -> Mapping[str, FieldValue]:
+    if text.startswith("{''"):  # a log that was quoted for another language
+        text = text.replace("''", "'")
+    return arguments(text) or {}
 
 
 def _engine(text: str) -> FieldValue:
@@ -109,7 +116,7 @@ KINDS: Mapping[str, tuple[str, Converter]] = {
     "rest": (r".*", str),
     "gap": (r"\s*", str),
     "logo": (r"[█▄▀ ]+", str),
-    "arguments": (r"\{.*", lambda text: arguments(text) or {}),
+    "arguments": (r"\{.*", _arguments),
     "namespace": (r".*", lambda text: arguments(text, bare=True) or {}),
     "config": (r".*", engine_config),
     "statistics": (r".*", lambda text: _statistics(text) or {}),

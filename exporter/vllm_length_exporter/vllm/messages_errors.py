@@ -8,7 +8,7 @@ A request error may end in " (parameter=<name>, value=<value>)" (0.14+) or " Non
 from __future__ import annotations
 
 from vllm_length_exporter.vllm.events import EventName, StartFailure
-from vllm_length_exporter.vllm.messages import Kind, Message
+from vllm_length_exporter.vllm.messages import Found, Kind, Message
 from vllm_length_exporter.vllm.messages_log import ABOVE_WINDOW
 
 _F = StartFailure
@@ -325,3 +325,10 @@ REQUEST_ERRORS = (
              "The engine is currently busy and cannot accept new requests. Please try again later or on a different "
              "instance."),
 )  # fmt: skip
+
+# argparse refuses an option before anything is logged.
+USAGE_ERROR = Found(
+    _start("usage_error", _F.CONFIGURATION, "0.2.7", "0.32.0", ""),
+    {"cause": str(_F.CONFIGURATION)},
+    whole=True,
+)

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a table of texts
 """What vLLM and its web server write to the log about length, by release (0.2.7-0.32.0).
 
 First and last are releases that were read and hold the text; the true edge may lie in an unread release
@@ -78,13 +77,17 @@ START = (
     _log("init_engine_8", _E.ENGINE_CONFIG, "0.6.6", "0.7.0",
          f"Initializing an LLM engine (v{{version:word}}) {_CONFIG}",
          fixed=_V0_ONLY, has=("use_cached_outputs=",), lacks=("rope_theta=",)),
+    # V1 was on trial; a line that was cut looks the same, so the generation stays open.
     _log("init_engine_7", _E.ENGINE_CONFIG, "0.6.6", "0.7.0",
          f"Initializing an LLM engine (v{{version:word}}) {_CONFIG}",
-         fixed=_V1_ONLY, lacks=("use_cached_outputs=", "rope_theta=", "rope_scaling=")),
+         has=("enable_prefix_caching=",), lacks=("use_cached_outputs=", "rope_theta=", "rope_scaling=")),
     _log("init_engine_9", _E.ENGINE_CONFIG, "0.7.3", "0.32.0",
          f"Initializing a V1 LLM engine (v{{version:word}}) {_CONFIG}", fixed=_V1_ONLY),
     _log("init_engine_10", _E.ENGINE_CONFIG, "0.7.3", "0.10.2",
          f"Initializing a V0 LLM engine (v{{version:word}}) {_CONFIG}", fixed=_V0_ONLY),
+    # A line that was cut before the keys that tell the engine's generation.
+    _log("init_engine_cut", _E.ENGINE_CONFIG, "0.4.3", "0.7.0",
+         f"Initializing an LLM engine (v{{version:word}}) {_CONFIG}"),
     _log("chunked_prefill_1", _E.SCHEDULER_LIMITS, "0.5.5", "0.32.0",
          "Chunked prefill is enabled with max_num_batched_tokens={max_num_batched_tokens:int}.",
          also=("chunked_prefill_2",)),
@@ -132,7 +135,6 @@ START = (
          "init engine (profile, create kv cache, warmup model) took {_:num} s (compilation: {_:num} s)"),
     _log("init_engine_took_5", _E.OTHER, "0.20.2", "0.32.0",
          "init engine (profile, create kv cache, warmup model) took {_:num} s"),
-    _log("startup_complete", _E.STARTED, "0.2.7", "0.32.0", "Application startup complete."),
 )  # fmt: skip
 
 CAPACITY = (
@@ -151,7 +153,8 @@ CAPACITY = (
          "Applying persisted startup plan (fingerprint {_:text}): kv_cache_memory_bytes={available_bytes:int} "
          "({_:num} GiB), recorded free-memory baseline {_:num} GiB, current {_:num} GiB. Memory profiling will be "
          "skipped."),
-    _log("v0_memory_profile", _E.OTHER, "0.6.6", "0.10.2", "Memory profiling takes {_:num} seconds‖{_:rest}"),
+    _log("v0_memory_profile", _E.OTHER, "0.6.6", "0.10.2", "Memory profiling takes {_:num} seconds‖{_:rest}",
+         continued=True),
     _log("v0_memory_profile_rest", _E.KV_MEMORY, "0.6.6", "0.10.2",
          "model weights take {_:num}GiB; non_torch_memory takes {_:num}GiB; PyTorch activation peak memory takes "
          "{_:num}GiB; the rest of the memory reserved for KV Cache is {available_bytes:gib}GiB.",
@@ -339,8 +342,6 @@ SERVING = (
          "DEBUG", client=True),
     _log("stream_err", _E.OTHER, "0.6.6", "0.32.0", "Error in chat completion stream generator.", "ERROR", head=True,
          client=True),
-    _log("uvicorn_asgi_exception", _E.OTHER, "0.18.1", "0.26.0", "Exception in ASGI application", "ERROR", head=True,
-         client=True),
     _log("embed_chunked", _E.OTHER, "0.10.1.1", "0.17.1",
          "Input length {_:int} exceeds max_position_embeddings {_:int}, will use chunked processing"),
     _log("queue_reject_1", _E.OTHER, "0.29.0", "0.32.0",
@@ -368,16 +369,9 @@ SERVING = (
          "Failed to reset prefix cache because some blocks ({_:int}) are not freed yet", "WARNING"),
     _log("reset_prefix_3", _E.OTHER, "0.7.0", "0.32.0", "Resetting prefix cache..."),
     _log("reset_prefix_4", _E.OTHER, "0.8.5", "0.11.0", "Resetting prefix cache with specific {_:int}..."),
-    # uvicorn's access log; the reason phrase is missing in JSON.
-    _log("uvicorn_access", _E.ACCESS, "0.2.7", "0.32.0",
-         '{_:address} - "{method:method} {path:word} HTTP/{_:num}" {status:int}[[ {_:rest}]]'),
 )  # fmt: skip
 
 END = (
-    # uvicorn's words come without a file; vLLM's own stand before them in the log.
-    _log("shutdown_uvicorn", _E.SHUTDOWN, "0.2.7", "0.32.0", "Shutting down"),
-    _log("shutdown_complete", _E.SHUTDOWN, "0.2.7", "0.32.0", "Application shutdown complete."),
-    _log("shutdown_finished", _E.SHUTDOWN, "0.2.7", "0.32.0", "Finished server process [{_:int}]"),
     _log("shutdown_http", _E.SHUTDOWN, "0.6.6", "0.32.0", "Shutting down FastAPI HTTP server."),
     _log("shutdown_signal", _E.SHUTDOWN, "0.18.1", "0.32.0",
          "[shutdown] {_:text}: trigger received signal={signal:name}", fixed={"asked": True}),
@@ -392,6 +386,19 @@ END = (
          "ERROR"),
     _log("output_handler_failed", _E.OTHER, "0.8.5", "0.32.0", "AsyncLLM output_handler failed.", "ERROR", head=True),
     _log("v0_engine_loop_dead", _E.ENGINE_DIED, "0.6.6", "0.10.2", "Engine background task failed", "ERROR"),
+)  # fmt: skip
+
+# uvicorn writes these without a file's name, or under its own logger in JSON.
+UVICORN = (
+    _log("startup_complete", _E.STARTED, "0.2.7", "0.32.0", "Application startup complete."),
+    # uvicorn's access log; the reason phrase is missing in JSON.
+    _log("uvicorn_access", _E.ACCESS, "0.2.7", "0.32.0",
+         '{_:address} - "{method:method} {path:word} HTTP/{_:num}" {status:int}[[ {_:rest}]]'),
+    _log("uvicorn_asgi_exception", _E.OTHER, "0.18.1", "0.26.0", "Exception in ASGI application", "ERROR", head=True,
+         client=True),
+    _log("shutdown_uvicorn", _E.SHUTDOWN, "0.2.7", "0.32.0", "Shutting down"),
+    _log("shutdown_complete", _E.SHUTDOWN, "0.2.7", "0.32.0", "Application shutdown complete."),
+    _log("shutdown_finished", _E.SHUTDOWN, "0.2.7", "0.32.0", "Finished server process [{_:int}]"),
 )  # fmt: skip
 
 LOG = (*START, *CAPACITY, *SERVING, *END)

@@ -41,7 +41,7 @@ def percent(text: str) -> float | None:
 
 
 def human(text: str) -> int | None:
-    """vLLM's human-readable integers: `32k` is 32,000, `32K` is 32,768, `1.5m` is 1,500,000 (0.8.5+)."""
+    """Human-readable integers of vLLM's: `32k` is 32,000, `32K` is 32,768, `1.5m` is 1,500,000 (0.8.5+)."""
     factor = _FACTORS.get(text[-1:])
     if factor is None:
         return integer(text)

@@ -32,6 +32,7 @@ _CONFIGURED = re.compile(  # the usual formats of a logging configuration of one
     re.DOTALL,
 )
 _BASIC = re.compile(rf"{_LEVEL}:(?P<logger>(?:vllm|uvicorn)[\w.]*):(?P<text>.*)", re.DOTALL)
+_REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ def taken_apart(text: str) -> Line:
     if process.engine is None and engine.engine is not None:
         process = engine  # a Ray worker's line inside an engine's: the engine's rank is what counts
     header, text = _header(text)
+    if " [repeated " in text:  # Ray tells once what several workers said
+        text = _REPEATED.sub("", text)
     return Line(text, process, header)
 
 
@@ -82,13 +85,10 @@ def _header(text: str) -> tuple[Header | None, str]:
         if match := _BASIC.match(text):
             uvicorn = match.group("logger").startswith("uvicorn")
             return Header(match.group("level"), uvicorn=uvicorn), match.group("text")
-    elif text[:1].isdigit() or text.startswith("["):
-        if match := _CONFIGURED.match(text):
-            logger = (match.group("logger") or match.group("logger2")).lstrip("[")
-            level = match.group("level") or match.group("level2")
-            return Header(level, match.group("stamp"), None, logger.startswith("uvicorn")), match.group(
-                "text"
-            )
+    elif (text[:1].isdigit() or text.startswith("[")) and (match := _CONFIGURED.match(text)):
+        logger = (match.group("logger") or match.group("logger2")).lstrip("[")
+        level = match.group("level") or match.group("level2")
+        return Header(level, match.group("stamp"), None, logger.startswith("uvicorn")), match.group("text")
     return None, text
 
 
@@ -104,6 +104,7 @@ class Raised:
 
     name: str  # without its module
     text: str
+    is_invalid: bool = False  # pydantic refused a value of the configuration
 
     @property
     def is_group(self) -> bool:
@@ -130,9 +131,9 @@ class Traceback:
             self.frames, self._awaits_value = True, False
             return None
         if self._awaits_value:
-            if text.startswith("  Value error, "):
+            if raised := self._value_error(text):
                 self._awaits_value = False
-                return Raised("ValueError", text.removeprefix("  Value error, "))
+                return raised
             if not text.startswith(" "):
                 return None  # the name of the field that is wrong
             self._awaits_value = False
@@ -146,7 +147,15 @@ class Traceback:
 
     def lone(self, text: str) -> Raised | None:
         """The exception in a line that stands without its frames, as excerpts often do."""
-        return self._raised(text) if self.count == 0 else None
+        if self.count:
+            return None
+        return self._value_error(text) or self._raised(text)
+
+    @staticmethod
+    def _value_error(text: str) -> Raised | None:
+        """The message as pydantic passes it on (0.13+)."""
+        mark = "  Value error, "
+        return Raised("ValueError", text[len(mark) :], is_invalid=True) if text.startswith(mark) else None
 
     def _raised(self, text: str) -> Raised | None:
         match = _EXCEPTION.fullmatch(text)
