@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 VOCABULARY = 512
 BOS, EOS = "<s>", "</s>"
@@ -64,7 +65,7 @@ def make_tiny_model(folder: Path, overrides: Mapping[str, object] | None = None)
     return folder
 
 
-def byte_tokenizer() -> dict[str, object]:
+def byte_tokenizer() -> dict[str, Any]:
     """A byte-level BPE without merges, in the form of the `tokenizers` library."""
     specials = [BOS, EOS]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

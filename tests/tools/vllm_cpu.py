@@ -91,7 +91,7 @@ def base_python() -> str:
 
 
 def claim_name(python: Path) -> None:
-    """VLLM asks for the metadata of a distribution called "vllm" and looks for "cpu" in its version."""
+    """vLLM asks for the metadata of a distribution called "vllm" and looks for "cpu" in its version."""
     site = Path(
         subprocess.run(
             [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
