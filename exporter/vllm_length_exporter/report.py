@@ -40,7 +40,7 @@ def as_object(view: ServerView) -> dict[str, Any]:
     return {
         "server": view.server,
         "model_name": view.model_name,
-        "vllm_version": _pair(view.vllm_version),
+        "vllm_version": view.vllm_version.value if view.vllm_version is not None else None,
         "state": str(view.state),
         "limits": {
             **_numbers(view.limits, LIMIT_KEYS),

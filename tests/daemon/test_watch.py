@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorded import log_lines, pages
-from tests.sources.faulty import Behaviour, always, answer, drip, faulty_server, hang, once, read_request
+from tests.sources.faulty import Behaviour, answer, drip, faulty_server, hang, once, read_request
 from vllm_length_exporter.collectors.snapshot import ServerSnapshot
 from vllm_length_exporter.derive.values import ServerView, State, Value
 from vllm_length_exporter.sources.http import Endpoint
@@ -217,14 +217,6 @@ def test_models_without_a_key_leave_the_page_and_say_so(caplog: pytest.LogCaptur
 
 def test_the_api_is_asked_rarely() -> None:
     clock = Clock()
-    with faulty_server(always(GOOD)) as page, vllm(Server()) as url:
-        del page
-        watch = watching(url, clock)
-        for _ in range(50):
-            watch.poll()
-            clock.now += 5.0
-        watch.close()
-    # counted by the server's own list of requests below
     requests: list[str] = []
 
     def behave(connection: socket.socket, faulty: object) -> None:
