@@ -1,0 +1,124 @@
+"""Reads a file of thresholds over the defaults; a mistake in it is one line with file and key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from .thresholds import INTEGRATIONS, Thresholds
+
+DEFAULTS = Path(__file__).with_name("thresholds.yml")
+
+
+class ThresholdsError(ValueError):
+    """The file cannot be used; the message is one line with file and key."""
+
+
+def read(path: Path = DEFAULTS) -> Thresholds:
+    """The thresholds of `path`; what it does not name is as in the defaults.
+
+    Raises:
+        ThresholdsError: the file cannot be read, or holds an unknown key or an impossible value.
+    """
+    merged = _document(DEFAULTS)
+    if path.resolve() != DEFAULTS.resolve():
+        merged = _over(merged, _document(path), path, "")
+    try:
+        return msgspec.convert(merged, Thresholds)
+    except msgspec.ValidationError as error:
+        raise ThresholdsError(f"{path}: {_complaint(str(error), merged)}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """A key that stands twice is a mistake: YAML itself takes the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((key for index, key in enumerate(keys) if key in keys[:index]), None)
+        if twice is not None:
+            raise yaml.MarkedYAMLError(problem=f"{twice!r} stands twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise ThresholdsError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ThresholdsError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise ThresholdsError(f"{path}: {where}{error.problem or 'not YAML'}") from error
+    except yaml.YAMLError as error:
+        raise ThresholdsError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ThresholdsError(f"{path}: expected keys and values, got {_kind(loaded)}")
+    return loaded
+
+
+# Labels are the user's own: there every key is new.
+_FREE = ("labels",)
+
+
+def _over(base: Mapping[str, Any], edit: Mapping[Any, Any], path: Path, place: str) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in edit.items():
+        where = f"{place}{key}"
+        if key not in base:
+            near = difflib.get_close_matches(str(key), list(base), 1)
+            hint = f", did you mean {near[0]!r}?" if near else f"; known here: {', '.join(base)}"
+            raise ThresholdsError(f"{path}: {where}: unknown key{hint}")
+        if isinstance(base[key], dict) and key not in _FREE:
+            if not isinstance(value, dict):
+                raise ThresholdsError(f"{path}: {where}: expected keys and values, got {_kind(value)}")
+            merged[key] = _over(base[key], value, path, f"{where}.")
+        else:
+            merged[key] = value
+    return merged
+
+
+def _complaint(text: str, document: Mapping[str, Any]) -> str:
+    """Msgspec's words, with the key first and the value that was found."""
+    said, _, place = text.partition(" - at ")
+    key = re.sub(r"^.*?\$\.?", "", place.strip("`"))
+    said = re.sub(r"^Object contains unknown field `(.*)`$", r"unknown key '\1'", said)
+    if r"\d+w" in said:
+        said = (
+            "expected a duration such as 90s, 5m or 1h30m, longer than 0"
+            if "[1-9]" in said
+            else ("expected a duration such as 0s, 90s or 5m")
+        )
+    if said.startswith("Invalid enum value"):
+        said = f"expected one of {', '.join(INTEGRATIONS)}"
+    said = said[:1].lower() + said[1:].replace("`", "")
+    found = _at(document, key)
+    value = "" if isinstance(found, dict | list) or found is None or "got" in said else f", got {found!r}"
+    return f"{key}: {said}{value}" if key else f"{said}{value}"
+
+
+def _at(document: Any, key: str) -> Any:
+    """The value under a path such as `a.b[0].c`; None where the path leads nowhere."""
+    for part in re.findall(r"[^.\[\]]+", key):
+        if isinstance(document, Mapping):
+            document = document.get(part)
+        elif isinstance(document, list) and part.isdigit() and int(part) < len(document):
+            document = document[int(part)]
+        else:
+            return None
+    return document
+
+
+def _kind(value: object) -> str:
+    return {str: "a text", list: "a list", dict: "keys and values", type(None): "nothing"}.get(
+        type(value), repr(value)
+    )
