@@ -15,7 +15,13 @@ from vllm_length_exporter.histogram import Histogram, histogram
 from vllm_length_exporter.story import Story, opens, told
 from vllm_length_exporter.vllm.events import Event, EventName, RefusalCause
 from vllm_length_exporter.vllm.models import Card
-from vllm_length_exporter.vllm.names import Quantity
+from vllm_length_exporter.vllm.names import (
+    MIDDLEWARE_ASKED_BUCKET,
+    MIDDLEWARE_CLAMPED,
+    MIDDLEWARE_REFUSED,
+    MIDDLEWARE_TOTAL_BUCKET,
+    Quantity,
+)
 from vllm_length_exporter.vllm.page import Page
 
 # A server that drains answers for a while after it was asked to end; after that, a page that still comes
@@ -26,8 +32,8 @@ REFUSALS_THAT_PROVE_AN_END = 2
 
 LENGTHS_EVERY_SECONDS = 60.0  # one snapshot of the length histograms a minute is kept
 MIDDLEWARE_LENGTHS = {  # part -> our middleware's histogram on vLLM's page
-    "total": "vllm_length_middleware_total_tokens_bucket",
-    "asked": "vllm_length_middleware_asked_tokens_bucket",
+    "total": MIDDLEWARE_TOTAL_BUCKET,
+    "asked": MIDDLEWARE_ASKED_BUCKET,
 }
 LENGTH_PARTS = {  # part -> vLLM's own histogram
     "prompt": Quantity.PROMPT_BUCKET,
@@ -67,6 +73,9 @@ class Moment:
     preemptions: Mapping[str, float]
     generated: Mapping[str, float]
     truncated: Mapping[str, float]
+    finished: float = 0.0  # of all engines, whatever the reason
+    refused: Mapping[str, float] = field(default_factory=dict)  # by cause, by the best evidence
+    clamped: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,7 @@ def polled(
         ended_reason=None,
         progress=counters,
         progress_at=at if moved or state.progress_at is None else state.progress_at,
-        history=(*_since(state.history, at - window), _moment(page, at)),
+        history=(*_since(state.history, at - window), _moment(page, state.counts, at)),
         lengths=_with_lengths(state.lengths, page, at, at - workload_window),
     )
 
@@ -302,7 +311,14 @@ def _new_story(state: ServerState, at: float, *, counted: bool) -> ServerState:
     )
 
 
-def _moment(page: Page, at: float) -> Moment:
+def _moment(page: Page, counts: Counts, at: float) -> Moment:
+    refused: dict[str, float] = dict(counts.refusals)
+    if (by_middleware := page.middleware.get(MIDDLEWARE_REFUSED)) is not None:
+        refused = {}
+        for sample in by_middleware:
+            cause = sample.labels.get("cause", RefusalCause.OTHER)
+            refused[cause] = refused.get(cause, 0.0) + sample.value
+    clamped = page.middleware.get(MIDDLEWARE_CLAMPED)
     return Moment(
         at=at,
         running=page.by_engine(Quantity.RUNNING),
@@ -312,6 +328,9 @@ def _moment(page: Page, at: float) -> Moment:
         preemptions=page.by_engine(Quantity.PREEMPTIONS),
         generated=page.by_engine(Quantity.GENERATION_TOKENS),
         truncated=page.by_engine(Quantity.FINISHED, finished_reason="length"),
+        finished=sum(sample.value for sample in page.of(Quantity.FINISHED)),
+        refused=refused,
+        clamped=None if clamped is None else sum(sample.value for sample in clamped),
     )
 
 

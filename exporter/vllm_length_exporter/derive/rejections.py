@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from vllm_length_exporter.server import ServerState
 from vllm_length_exporter.vllm.events import RefusalCause
-from vllm_length_exporter.vllm.names import Quantity
+from vllm_length_exporter.vllm.names import (
+    MIDDLEWARE_CLAMPED,
+    MIDDLEWARE_REFUSED,
+    MIDDLEWARE_TRUNCATED,
+    Quantity,
+)
 from vllm_length_exporter.vllm.page import Page
 from vllm_length_exporter.vllm.release import within
 
@@ -15,10 +20,6 @@ from .values import Rejections, Unknown
 
 EXACT, UPPER_BOUND, NONE = "exact", "upper_bound", "none"
 LEVELS = (EXACT, UPPER_BOUND, NONE)
-# Our middleware's counter on vLLM's page.
-MIDDLEWARE_REFUSED = "vllm_length_middleware_refused_total"
-MIDDLEWARE_TRUNCATED = "vllm_length_middleware_truncated_total"
-MIDDLEWARE_CLAMPED = "vllm_length_middleware_clamped_total"
 TRUNCATION_CAUSES = ("context_full", "max_tokens", "unknown")
 
 

@@ -78,6 +78,14 @@ NAMES = (
 )
 # fmt: on
 
+# Series of our own middleware, which stand on vLLM's page when it is installed.
+MIDDLEWARE_PREFIX = "vllm_length_middleware_"
+MIDDLEWARE_REFUSED = MIDDLEWARE_PREFIX + "refused_total"
+MIDDLEWARE_TRUNCATED = MIDDLEWARE_PREFIX + "truncated_total"
+MIDDLEWARE_CLAMPED = MIDDLEWARE_PREFIX + "clamped_total"
+MIDDLEWARE_TOTAL_BUCKET = MIDDLEWARE_PREFIX + "total_tokens_bucket"
+MIDDLEWARE_ASKED_BUCKET = MIDDLEWARE_PREFIX + "asked_tokens_bucket"
+
 # 0.9.2 to 0.10.2 show both usage gauges with the same value: the newer name is read first.
 PREFERENCE = {name.exposed: order for order, name in enumerate(NAMES)}
 

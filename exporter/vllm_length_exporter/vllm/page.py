@@ -14,10 +14,9 @@ from types import MappingProxyType
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from vllm_length_exporter.vllm.names import PREFERENCE, Name, Quantity, spellings
+from vllm_length_exporter.vllm.names import MIDDLEWARE_PREFIX, PREFERENCE, Name, Quantity, spellings
 
 _SPELLINGS = spellings()
-_MIDDLEWARE = "vllm_length_middleware_"
 # The labels reach to the line's last brace, so braces inside quoted values do no harm.
 _LINE = re.compile(r"([^{\s]+)(\{.*\})?[ \t]+([^\s{}]+)(?:[ \t]+-?\d+)?\s*")
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -176,7 +175,7 @@ def _wanted(text: str) -> Iterator[str]:
     """The lines whose name we read, chosen without looking at the rest of the line."""
     for line in text.split("\n"):
         name = line[: line.find("{")] if "{" in line else line.split(" ", 1)[0]
-        if name in _SPELLINGS or name.startswith(_MIDDLEWARE):
+        if name in _SPELLINGS or name.startswith(MIDDLEWARE_PREFIX):
             yield line
 
 
