@@ -18,8 +18,16 @@ POLL_INTERVAL = 1.0  # seconds: the recording's peaks are short
 
 @click.command()
 @option("--recording", default="pressure", show_default=True, help="A packaged recording's name, or a file.")
-@option("--listen-address", default=LISTEN_ADDRESS, show_default=True, metavar="HOST:PORT", help="Where to serve the exporter.")
-@option("--speed", type=click.FloatRange(0.01, 1000), default=1.0, show_default=True, help="How fast to play.")
+@option(
+    "--listen-address",
+    default=LISTEN_ADDRESS,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to serve the exporter.",
+)
+@option(
+    "--speed", type=click.FloatRange(0.01, 1000), default=1.0, show_default=True, help="How fast to play."
+)
 def demo(recording: str, listen_address: str, speed: float) -> None:
     """Play a recording of a real vLLM, again and again, with the exporter on top.
 
@@ -33,7 +41,11 @@ def demo(recording: str, listen_address: str, speed: float) -> None:
         try:
             run(
                 lambda: single_server(
-                    standin.url, log=str(log), name="demo", listen_address=listen_address, poll_interval=POLL_INTERVAL
+                    standin.url,
+                    log=str(log),
+                    name="demo",
+                    listen_address=listen_address,
+                    poll_interval=POLL_INTERVAL,
                 )
             )
         finally:

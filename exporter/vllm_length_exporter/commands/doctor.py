@@ -11,7 +11,7 @@ import click
 from vllm_length_exporter import report
 from vllm_length_exporter.commands.option import UnusableInput, format_option, option
 from vllm_length_exporter.derive.values import Severity
-from vllm_length_exporter.inspection import NothingRecognisedError, Inspection
+from vllm_length_exporter.inspection import Inspection, NothingRecognisedError
 from vllm_length_exporter.sources.http import Endpoint, FetchError, HttpSource
 from vllm_length_exporter.vllm.models import AnswerError
 from vllm_length_exporter.vllm.page import PageError

@@ -11,6 +11,7 @@ import click
 from vllm_length_exporter.commands.option import UnusableInput, option
 from vllm_length_exporter.recording import Player, RecordingError, load
 from vllm_length_exporter.standin import StandIn
+from vllm_length_exporter.web.address import Address
 
 PACKAGED = Path(__file__).parent.parent / "recordings"
 
@@ -29,41 +30,51 @@ def player(recording: str, *, loop: bool, start: float) -> Player:
         raise UnusableInput(f"{error}; packaged recordings: {names}") from error
 
 
-def address(text: str) -> tuple[str, int]:
-    """HOST:PORT, the host in brackets if it is IPv6.
-
-    Raises:
-        UnusableInput: it is no address.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise UnusableInput(f"--listen-address: expected HOST:PORT, got {text!r}")
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
 @click.command()
 @click.argument("recording")
 @option(
-    "--listen-address", default="127.0.0.1:8000", show_default=True, metavar="HOST:PORT", help="Where to serve; port 0 is any."
+    "--listen-address",
+    default="127.0.0.1:8000",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to serve; port 0 is any.",
 )
-@option("--log", type=click.Path(path_type=Path, dir_okay=False), help="Append the server's log to this file.")
-@option("--speed", type=click.FloatRange(0.01, 1000), default=1.0, show_default=True, help="How fast to play.")
-@option("--start", type=click.FloatRange(0), default=0.0, show_default=True, help="Second of the recording to begin at.")
-@option("--loop/--once", default=True, show_default=True, help="Begin again at the end, with counters carried on.")
-def replay(recording: str, listen_address: str, log: Path | None, speed: float, start: float, loop: bool) -> None:
+@option(
+    "--log", type=click.Path(path_type=Path, dir_okay=False), help="Append the server's log to this file."
+)
+@option(
+    "--speed", type=click.FloatRange(0.01, 1000), default=1.0, show_default=True, help="How fast to play."
+)
+@option(
+    "--start",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Second to begin at.",
+)
+@option(
+    "--loop/--once", default=True, show_default=True, help="Begin again at the end, with counters carried on."
+)
+def replay(
+    recording: str, listen_address: str, log: Path | None, speed: float, start: float, loop: bool
+) -> None:
     """Play RECORDING (a file, or the name of a packaged one) as a stand-in vLLM."""
-    host, port = address(listen_address)
     try:
-        standin = StandIn(player(recording, loop=loop, start=start), host, port, log, speed)
-    except OSError as error:
-        raise UnusableInput(f"--listen-address {listen_address}: {error.strerror or error}") from error
+        listen = Address.parse(listen_address)
+        standin = StandIn(player(recording, loop=loop, start=start), listen.host, listen.port, log, speed)
+    except (OSError, ValueError) as error:
+        raise UnusableInput(
+            f"--listen-address {listen_address}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: done.set())
     standin.start()
     pages = len(standin.player.recording.pages)
     click.echo(
-        f"playing {recording} on {standin.url}" if pages else f"playing {recording}: the server did not start, nothing listens",
+        f"playing {recording} on {standin.url}"
+        if pages
+        else f"playing {recording}: the server did not start, nothing listens",
         err=True,
     )
     done.wait()

@@ -1,0 +1,1 @@
+"""The rules behind the findings, one file a subject."""
