@@ -50,6 +50,7 @@ class Message:
     client: bool = False  # what a client sent may follow: no line of the record after the first counts
     head: bool = False  # the first line of a record that holds a traceback
     continued: bool = False  # later lines of the record have rows of their own
+    aside: str | None = None  # a template that is looked for behind the head where the whole is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,38 @@ def match(message: Message, text: str) -> Found | None:
         found, whole = compiled.head.match(text), False
     if found is None:
         return None
-    return Found(message, {**message.fixed, **_fields(compiled, found)}, whole)
+    fields = {**message.fixed, **_fields(compiled, found)}
+    return Found(message, fields if whole else fields | _aside(message, text, found.end()), whole)
+
+
+def match_at(message: Message, text: str) -> tuple[Found, int] | None:
+    """The row anywhere in the text, and how many characters it covers; for texts that are no log."""
+    if any(part not in text for part in message.has) or any(part in text for part in message.lacks):
+        return None
+    compiled = _compiled(message.template)
+    head = (compiled.head or compiled.whole).search(text)
+    if head is None:
+        return None
+    whole = compiled.whole.match(text, head.start())
+    found = whole or head
+    fields = {**message.fixed, **_fields(compiled, found)}
+    if whole is None:
+        fields |= _aside(message, text, found.end())
+    return Found(message, fields, whole is not None), found.end() - found.start()
+
+
+def _aside(message: Message, text: str, start: int) -> dict[str, FieldValue]:
+    if message.aside is None:
+        return {}
+    compiled = _compiled(message.aside)
+    found = compiled.whole.search(text, start)
+    return {} if found is None else _fields(compiled, found)
+
+
+def anchor(message: Message) -> str:
+    """The longest text that the row cannot do without."""
+    literals = re.split(r"\{\w*:\w+\}", _without_options(message.template))
+    return max(literals, key=len)
 
 
 def _fields(compiled: _Compiled, found: re.Match[str]) -> dict[str, FieldValue]:
@@ -210,8 +242,7 @@ class Index:
             if len(opening) >= self._KEY:
                 self._by_head.setdefault(opening[: self._KEY], []).append(row)
             else:
-                literals = re.split(r"\{\w*:\w+\}|\[\[|\]\]|‖", _without_options(row.template))
-                self._loose.append((max(literals, key=len), row))
+                self._loose.append((anchor(row), row))
 
     def find(self, text: str) -> Found | None:
         """The row that the text matches to its end, else the first that it begins with."""

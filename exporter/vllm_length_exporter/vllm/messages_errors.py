@@ -15,6 +15,7 @@ _F = StartFailure
 
 
 _Texts = tuple[str, ...]
+_FITS = "the estimated maximum model length is {estimated_limit:int}"
 
 
 def _start(
@@ -23,7 +24,8 @@ def _start(
 ) -> Message:  # fmt: skip
     fixed = {"cause": str(cause)}
     kind, event = Kind.STARTUP_ERROR, EventName.START_FAILED
-    return Message(id_, kind, event, template, first, last, "ERROR", fixed, also, has, lacks)
+    aside = _FITS if cause is StartFailure.KV_CACHE_TOO_SMALL else None
+    return Message(id_, kind, event, template, first, last, "ERROR", fixed, also, has, lacks, aside=aside)
 
 
 def _request(id_: str, first: str, last: str, template: str, also: _Texts = (), has: _Texts = ()) -> Message:
@@ -33,7 +35,7 @@ def _request(id_: str, first: str, last: str, template: str, also: _Texts = (), 
 
 _SEE_DOCS = " See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
 _TRY = "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
-_ESTIMATE = "Based on the available memory, the estimated maximum model length is {estimated_limit:int}."
+_ESTIMATE = f"Based on the available memory, {_FITS}."
 
 
 def _too_small(model: str, unit: str, tail: str) -> str:

@@ -108,7 +108,8 @@ START = (
          "The model's config.json does not contain any of the keys to determine the original maximum length of "
          "the model. Assuming the model's maximum length is {assumed:int}.", "WARNING"),
     _log("allow_long_1", _E.WINDOW, "0.5.5", "0.10.1.1",
-         ABOVE_WINDOW + "‖ Make sure the value is correct and within the model context size.", "WARNING"),
+         ABOVE_WINDOW + "‖[[ This may lead to incorrect model outputs or CUDA errors.]] Make sure the value is "
+         "correct and within the model context size.", "WARNING"),
     _log("allow_long_2", _E.WINDOW, "0.10.2", "0.32.0", ABOVE_WINDOW + "‖ {_:text}", "WARNING"),
     _log("allow_long_3", _E.WINDOW, "0.12.0", "0.32.0", ABOVE_WINDOW, "WARNING"),
     _log("sw_cap_1", _E.OTHER, "0.7.0", "0.7.0",
