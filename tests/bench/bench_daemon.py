@@ -6,11 +6,13 @@ same run: the ratio is what can be compared between machines.
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ from vllm_length_exporter.watch import ACCEPT_PAGE, Watch
 
 SERVERS = 200
 INTERVAL = 1  # seconds between polls of one server
+DEFAULT_INTERVAL = 5  # seconds: the daemon's own
 ROUNDS = 15  # polls of each server that are measured
 SCRAPES = 300
 STARTS = 5
@@ -105,6 +108,7 @@ def polls(fleet: Fleet, folder: Path) -> list[Figure]:
         Figure("resident, one server", small / 1e6, 60, "MB"),
         Figure(f"resident, {SERVERS} servers", large / 1e6, None, "MB"),
         Figure("  of it a further server", (large - small) / (SERVERS - 1) / 1e3, 200, "kB"),
+        Figure("a server's objects after an hour", bytes_after(fleet, 3600) / 1e3, 200, "kB"),
     ]
 
 
@@ -145,6 +149,25 @@ def poll_parts(fleet: Fleet) -> tuple[float, float]:
     watch.close()
     source.close()
     return statistics.median(fetch), statistics.median(whole) - statistics.median(fetch)
+
+
+def bytes_after(fleet: Fleet, seconds: int) -> float:
+    """What the objects of one server weigh after so long, by a clock that is turned on: the history is full then."""
+    now = 0.0
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    endpoints = [Endpoint(f"http://{address}") for address in fleet.addresses[3:5]]
+    watches = [Watch(f"history-{i}", endpoint, monotonic=lambda: now) for i, endpoint in enumerate(endpoints)]
+    for _ in range(seconds // DEFAULT_INTERVAL):
+        now += DEFAULT_INTERVAL
+        for watch in watches:
+            watch.poll()
+    gc.collect()
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    for watch in watches:
+        watch.close()
+    return used / len(watches)
 
 
 def thread_seconds(work: Callable[[], object]) -> float:
