@@ -38,8 +38,14 @@ class Rotations(RuleBasedStateMachine):
         self.part = ""
         self.away = False  # renamed, and not opened anew yet
 
-    @initialize(old=st.integers(0, 3), chunk=st.sampled_from([30, 100, 250, 100_000]), part=st.booleans())
-    def begin(self, old: int, chunk: int, part: bool) -> None:
+    @initialize(
+        old=st.integers(0, 3),
+        chunk=st.sampled_from([30, 100, 250, 100_000]),
+        part=st.booleans(),
+        renames=st.booleans(),
+    )
+    def begin(self, old: int, chunk: int, part: bool, renames: bool) -> None:
+        self.renames = renames  # a log is rotated in one way or in the other
         self.patch.setattr(module, "CHUNK", chunk)
         self.writer = self.opened()
         self.write(old)
@@ -75,7 +81,7 @@ class Rotations(RuleBasedStateMachine):
         for number in sorted(numbers, reverse=True):
             (self.directory / f"server.log.{number}").rename(self.directory / f"server.log.{number + 1}")
 
-    @precondition(lambda self: not self.away)
+    @precondition(lambda self: self.renames and not self.away)
     @rule()
     def rename(self) -> None:
         self.make_room()
@@ -92,10 +98,12 @@ class Rotations(RuleBasedStateMachine):
     def copy_can_be_known(self) -> bool:
         """A copy is known by the text that was read of its original, so some must have been."""
         status = self.log.stat()
-        beginning = self.position["inode"] == status.st_ino and self.position["seen"] < TELLING
-        return not beginning or status.st_size == 0
+        kept = self.position["inode"] == status.st_ino and self.position["seen"] < TELLING
+        file, mark = self.source._file, self.source._mark
+        live = file is not None and file.inode == status.st_ino and mark.seen < TELLING
+        return not (kept or live) or status.st_size == 0
 
-    @precondition(lambda self: not self.away and self.copy_can_be_known())
+    @precondition(lambda self: not self.renames and self.copy_can_be_known())
     @rule()
     def copy_and_truncate(self) -> None:
         self.make_room()

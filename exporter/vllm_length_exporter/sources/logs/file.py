@@ -16,7 +16,7 @@ from vllm_length_exporter.sources.logs.opened import OpenFile
 from vllm_length_exporter.sources.logs.position import Position
 from vllm_length_exporter.sources.logs.rotation import earlier_file, file_after, packed_at
 
-CHUNK = 262_144  # bytes a read: a log of 10 GB is read in 40,000 short steps, and none of it is kept
+CHUNK = 65_536  # bytes a read: a log of 10 GB is read in 160,000 short steps, and none of it is kept
 
 
 class FileLog:

@@ -15,8 +15,8 @@ PACKED = re.compile(r"[.-]\d[\d\-T_:.]*\.(gz|bz2|xz|zst|lz4)")
 
 
 def earlier_file(log: Path, wanted: Callable[[OpenFile], bool]) -> OpenFile | None:
-    """The oldest of the log's earlier files that is wanted, opened."""
-    for path in _rotated(log):
+    """The newest of the log's earlier files that is wanted, opened."""
+    for path in reversed(_rotated(log)):
         try:
             file = OpenFile.at(path)
         except LogError:  # removed or compressed meanwhile
@@ -29,14 +29,21 @@ def earlier_file(log: Path, wanted: Callable[[OpenFile], bool]) -> OpenFile | No
 
 def file_after(log: Path, file: OpenFile) -> OpenFile | None:
     """The earlier file that was written next after this one, which is an earlier file itself."""
-    passed = False
-
-    def is_next(other: OpenFile) -> bool:
-        nonlocal passed
-        before, passed = passed, passed or other.same_as(file)
-        return before
-
-    return earlier_file(log, is_next)
+    after: OpenFile | None = None
+    for path in reversed(_rotated(log)):
+        try:
+            other = OpenFile.at(path)
+        except LogError:
+            continue
+        if other.same_as(file):
+            other.close()
+            return after
+        if after is not None:
+            after.close()
+        after = other
+    if after is not None:
+        after.close()
+    return None
 
 
 def packed_at(log: Path, modified: float) -> bool:

@@ -8,7 +8,7 @@ import select
 from vllm_length_exporter.sources.logs.assembly import Assembler
 from vllm_length_exporter.sources.logs.lines import Batch, Line, LogError
 
-CHUNK = 262_144  # bytes a read
+CHUNK = 65_536  # bytes a read
 
 
 class StdinLog:
