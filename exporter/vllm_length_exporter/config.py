@@ -201,24 +201,35 @@ def single_server(
 
 
 def missing_files(config: Config) -> list[str]:
-    """One line for each file that is named and cannot be read, for a check before the start.
+    """One line for each file that is named and cannot be used, for a check before the start.
 
     A log is not among them: it may appear later.
     """
-    named: list[tuple[str, Path | None]] = [("web_config_file", config.web_config_file)]
-    for index, server in enumerate(config.servers):
-        named.extend((f"servers[{index}].{key}", getattr(server, key)) for key in FILES)
     lines = []
-    for key, path in named:
-        if path is not None:
-            try:
-                with path.open("rb"):
-                    pass
-            except OSError as error:
-                lines.append(f"{key}: {path}: cannot be read: {error.strerror}")
+    for index, server in enumerate(config.servers):
+        for key in FILES:
+            path = getattr(server, key)
+            fault = None if path is None else _unreadable(path)
+            if fault is not None:
+                lines.append(f"servers[{index}].{key}: {path}: cannot be read: {fault}")
     if config.state_dir is not None and not config.state_dir.is_dir():
-        lines.append(f"state_dir: {config.state_dir}: is no directory")
+        lines.append(f"state_dir: {config.state_dir}: expected a directory")
+    if config.web_config_file is not None:
+        from vllm_length_exporter.web import web_config
+
+        try:
+            web_config.check(config.web_config_file)
+        except ConfigError as error:
+            lines.append(str(error))
     return lines
+
+
+def _unreadable(path: Path) -> str | None:
+    try:
+        with path.open("rb"):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _given(flags: dict[str, object]) -> dict[str, object]:

@@ -147,6 +147,17 @@ def read(path: Path) -> WebConfig:
     return convert(found.content, WebConfig, make, found.place)
 
 
+def check(path: Path) -> None:
+    """Read it, and the files that it names.
+
+    Raises:
+        ConfigError: one line with the first mistake.
+    """
+    tls = read(path).tls_server_config
+    if tls is not None:
+        tls_context(tls, path)
+
+
 def tls_context(config: TlsServerConfig, path: Path) -> ssl.SSLContext:
     """The context of new connections; `path` is the file to name in an error.
 
