@@ -313,12 +313,12 @@ def _new_story(state: ServerState, at: float, *, counted: bool) -> ServerState:
 
 def _moment(page: Page, counts: Counts, at: float) -> Moment:
     refused: dict[str, float] = dict(counts.refusals)
-    if (by_middleware := page.middleware.get(MIDDLEWARE_REFUSED)) is not None:
+    if page.middleware:
         refused = {}
-        for sample in by_middleware:
+        for sample in page.middleware.get(MIDDLEWARE_REFUSED, ()):
             cause = sample.labels.get("cause", RefusalCause.OTHER)
             refused[cause] = refused.get(cause, 0.0) + sample.value
-    clamped = page.middleware.get(MIDDLEWARE_CLAMPED)
+    clamped = sum(sample.value for sample in page.middleware.get(MIDDLEWARE_CLAMPED, ()))
     return Moment(
         at=at,
         running=page.by_engine(Quantity.RUNNING),
@@ -330,7 +330,7 @@ def _moment(page: Page, counts: Counts, at: float) -> Moment:
         truncated=page.by_engine(Quantity.FINISHED, finished_reason="length"),
         finished=sum(sample.value for sample in page.of(Quantity.FINISHED)),
         refused=refused,
-        clamped=None if clamped is None else sum(sample.value for sample in clamped),
+        clamped=clamped if page.middleware else None,
     )
 
 

@@ -64,7 +64,7 @@ def refusal_log(version: str | None) -> RefusalLog | None:
 def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
     """The best evidence that this server offers: middleware, then its log, then a bound."""
     page = evidence.page
-    if page is not None and MIDDLEWARE_REFUSED in page.middleware:
+    if page is not None and page.middleware:  # its counters show only once they have counted
         return RejectionsFound(EXACT, _from_middleware(page))
     version = evidence.vllm_version
     row = refusal_log(version[0] if version else None)
@@ -82,11 +82,11 @@ def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
 
 def truncations_by_cause(evidence: Evidence) -> tuple[tuple[str, int], ...]:
     """Answers cut for length by cause; empty without the middleware."""
-    samples = evidence.page.middleware.get(MIDDLEWARE_TRUNCATED) if evidence.page is not None else None
-    if samples is None:
+    page = evidence.page
+    if page is None or not page.middleware:
         return ()
     counts = dict.fromkeys(TRUNCATION_CAUSES, 0)
-    for sample in samples:
+    for sample in page.middleware.get(MIDDLEWARE_TRUNCATED, ()):
         cause = sample.labels.get("cause", "unknown")
         counts[cause if cause in counts else "unknown"] += int(sample.value)
     return tuple(counts.items())
@@ -94,8 +94,10 @@ def truncations_by_cause(evidence: Evidence) -> tuple[tuple[str, int], ...]:
 
 def clamped_requests(evidence: Evidence) -> int | None:
     """Requests whose output budget was cut to fit; None without the middleware."""
-    samples = evidence.page.middleware.get(MIDDLEWARE_CLAMPED) if evidence.page is not None else None
-    return None if samples is None else int(sum(sample.value for sample in samples))
+    page = evidence.page
+    if page is None or not page.middleware:
+        return None
+    return int(sum(sample.value for sample in page.middleware.get(MIDDLEWARE_CLAMPED, ())))
 
 
 def _from_log(state: ServerState) -> tuple[Rejections, ...]:
@@ -105,7 +107,7 @@ def _from_log(state: ServerState) -> tuple[Rejections, ...]:
 
 def _from_middleware(page: Page) -> tuple[Rejections, ...]:
     counts = dict.fromkeys((str(cause) for cause in RefusalCause), 0)
-    for sample in page.middleware[MIDDLEWARE_REFUSED]:
+    for sample in page.middleware.get(MIDDLEWARE_REFUSED, ()):
         cause = sample.labels.get("cause", RefusalCause.OTHER)
         known = cause if cause in counts else str(RefusalCause.OTHER)
         counts[known] += int(sample.value)
