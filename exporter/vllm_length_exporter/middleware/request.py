@@ -1,0 +1,151 @@
+"""What a request asks for, read from its body without decoding the prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .endpoints import Style
+
+KEPT_BYTES = 1 << 20  # of a body; of larger ones nothing is read
+_NAMES = (b"model", b"max_tokens", b"max_completion_tokens", b"max_output_tokens", b"n")
+_SCALAR = re.compile(
+    rb'\s*"(\w+)"\s*:\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|"[^"\\]{0,200}")\s*,'
+)
+# The opening quote of a key follows one of these; of a quote inside a string, a backslash.
+_BEFORE_KEY = rb'(?<=[{,\s]")'
+_WANTED = re.compile(rb'"' + _BEFORE_KEY + rb"(?:" + rb"|".join(_NAMES) + rb')"\s*:')
+_TRIES = 6
+_DECODER = json.JSONDecoder()
+
+
+class Request(NamedTuple):
+    """What a request asks for.
+
+    `read`: its body could be read. `output`: the number it sent, None where it sent none; `default_output`: what
+    stands for none. `output_known`: false where it sent something else, or may have sent it in other fields.
+    `answers`: how many it has to get, None where the body does not tell. `token_ids`: its prompt is one list of
+    numbers.
+    """
+
+    read: bool = False
+    model: str | None = None
+    output: int | None = None
+    default_output: int | None = None
+    output_known: bool = False
+    answers: int | None = None
+    token_ids: bool = False
+
+
+UNREAD = Request()
+
+
+def read_request(body: bytes, style: Style) -> Request:
+    """What the body asks for.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    fields = _fields(body)
+    model = fields.get("model")
+    output, known = None, bool(style.output)
+    for name in style.output:
+        if fields.get(name) is not None:
+            output = _whole(fields[name])
+            known = output is not None
+            break
+    # null is not the default in every version
+    default = None if any(name in fields for name in style.output) else style.default_output
+    several, token_ids = _listed(body, style)
+    number = 1 if fields.get("n") is None else _whole(fields["n"])
+    return Request(
+        read=True,
+        model=model if isinstance(model, str) else None,
+        output=output,
+        default_output=default,
+        output_known=known,
+        answers=None if several or number is None or number < 1 else number,
+        token_ids=token_ids,
+    )
+
+
+def _fields(body: bytes) -> Mapping[str, Any]:
+    """The scalar fields of the outermost object, as far as this module wants them.
+
+    Most of a body is one long text or list that need not be decoded: what stands before it is read key by key, and
+    what stands behind it from the first wanted key on. "{" + that rest is an object that ends where the body ends
+    only if the key belongs to the outermost object.
+    """
+    if body[:1] != b"{":
+        return _parsed(body)
+    fields: dict[str, Any] = {}
+    at = 1
+    while (scalar := _SCALAR.match(body, at)) is not None:
+        if scalar.group(1) in _NAMES:
+            text = scalar.group(2).decode()
+            fields[scalar.group(1).decode()] = text[1:-1] if text[0] == '"' else _DECODER.decode(text)
+        at = scalar.end()
+    found = _WANTED.search(body, at)
+    if found is None:
+        return fields if body[-16:].rstrip().endswith(b"}") else _parsed(body)
+    for _ in range(_TRIES):
+        rest = _rest(body, found.start())
+        if rest is not None:
+            return {**fields, **rest}
+        found = _WANTED.search(body, found.end())
+        if found is None:
+            break
+    return _parsed(body)
+
+
+def _rest(body: bytes, start: int) -> Mapping[str, Any] | None:
+    """The object that is left from a key on; None where it is not the outermost one."""
+    try:
+        text = "{" + body[start:].decode()
+        rest, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return rest if not text[end:].strip() else None
+
+
+def _parsed(body: bytes) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 - input that is malformed, whatever it is instead
+    return parsed
+
+
+def _listed(body: bytes, style: Style) -> tuple[bool, bool]:
+    """Whether there may be several prompts, and whether the prompt is one list of token ids."""
+    if style.prompts is None:
+        return True, False
+    for name in style.prompts:
+        found = _LISTS[name].search(body)
+        if found is not None:
+            ids = found.group(1).isdigit()
+            return not ids, ids
+    return False, False
+
+
+_LISTS = {
+    name: re.compile(rb'"' + _BEFORE_KEY + name.encode() + rb'"\s*:\s*\[\s*(["\[{\d])')
+    for name in ("prompt", "input")
+}
+
+
+def _whole(value: object) -> int | None:
+    """A whole number as vLLM's validation takes it: 20, 20.0 and "20"."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
+        return int(value)
+    return None

@@ -1,0 +1,172 @@
+"""The series of the middleware, in prometheus_client's default registry: vLLM's own page."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable
+
+from prometheus_client import Counter, Gauge, Histogram
+
+VERSION = "0.1.0"
+
+logger = logging.getLogger(__name__)
+
+# Powers of two and the halves between: limits are mostly powers of two, so that a limit is an edge.
+BUCKETS = tuple(32 * 2**octave * half for octave in range(16) for half in (2, 3))
+
+
+class Lengths(Histogram):
+    """A histogram that finds its bucket by bisection: four are written for each request."""
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Count one length."""
+        try:
+            bucket = self._buckets[bisect_left(self._upper_bounds, amount)]
+        except AttributeError:  # another prometheus_client, with other insides
+            super().observe(amount, exemplar)
+            return
+        bucket.inc(1)
+        self._sum.inc(amount)
+
+
+REQUESTS = Counter(
+    "vllm_length_middleware_requests_total",
+    "Requests to endpoints that take a prompt, by how they ended.",
+    ["model", "endpoint", "outcome"],
+)
+REFUSED = Counter(
+    "vllm_length_middleware_refused_total",
+    "Requests refused for their length, by the cause that the numbers prove.",
+    ["model", "endpoint", "cause"],
+)
+TRUNCATED = Counter(
+    "vllm_length_middleware_truncated_total",
+    "Answers that ended for length: the context was full, or the requested number was reached.",
+    ["model", "cause"],
+)
+CLAMPED = Counter(
+    "vllm_length_middleware_clamped_total",
+    "Requests served with less output budget than they asked for: prompt + max_tokens exceeds the limit.",
+    ["model"],
+)
+UNACCOUNTED_TOTAL = Counter(
+    "vllm_length_middleware_unaccounted_total", "What the middleware could not read or decide.", ["reason"]
+)
+PROMPT = Lengths(
+    "vllm_length_middleware_prompt_tokens", "Prompt tokens of answered requests.", ["model"], buckets=BUCKETS
+)
+REQUESTED_OUTPUT = Lengths(
+    "vllm_length_middleware_requested_output_tokens",
+    "Output tokens that answered requests asked for, where they sent a number.",
+    ["model"],
+    buckets=BUCKETS,
+)
+TOTAL = Lengths(
+    "vllm_length_middleware_total_tokens",
+    "Prompt + completion tokens of answered requests.",
+    ["model"],
+    buckets=BUCKETS,
+)
+ASKED = Lengths(
+    "vllm_length_middleware_asked_tokens",
+    "Prompt + requested output tokens of answered requests; prompt + completion where none were requested.",
+    ["model"],
+    buckets=BUCKETS,
+)
+REFUSED_ASKED = Lengths(
+    "vllm_length_middleware_refused_asked_tokens",
+    "Prompt + requested output tokens of refused requests, where both are known exactly.",
+    ["model"],
+    buckets=BUCKETS,
+)
+# Several API servers share one page: "max" makes one series of theirs.
+LIMIT = Gauge(
+    "vllm_length_middleware_limit_tokens",
+    "The limit on prompt + output that the middleware compares with.",
+    ["source"],
+    multiprocess_mode="max",
+)
+INFO = Gauge("vllm_length_middleware_info", "1, with its version.", ["version"], multiprocess_mode="max")
+ERRORS = Counter(
+    "vllm_length_middleware_errors_total", "Errors of the middleware itself, hidden from clients."
+)
+
+CAUSES = ("prompt_too_long", "prompt_plus_output_too_long", "output_too_long", "no_room_for_output", "other")
+TRUNCATION_CAUSES = ("context_full", "max_tokens", "unknown")
+UNACCOUNTED = {
+    "request_too_large": "the request's body is beyond the part that is kept: what it asked for is unknown",
+    "request_malformed": "the request's body is no JSON object",
+    "answer_unread": "the answer is compressed, too large, or in a form that is not known",
+    "stream_without_usage": "the stream carried no usage, and vLLM kept none",
+    "stream_cut": "the stream ended before its end marker",
+    "several_prompts": "usage adds several prompts up: the length of none is known",
+    "several_answers": "usage adds several answers up: the length of none is known",
+    "several_turns": "usage adds the turns of built-in tools up",
+    "limit_unknown": "the request asked for an output, or its answer ended for length, and the limit is unknown",
+    "over_limit": "prompt + completion exceeds the limit: the numbers do not belong together",
+}
+
+
+class ModelSeries:
+    """The series of one model. Looking a child up by its labels costs as much as counting does."""
+
+    __slots__ = ("_truncated", "asked", "clamped", "prompt", "refused_asked", "requested_output", "total")
+
+    def __init__(self, model: str) -> None:
+        self.prompt = PROMPT.labels(model).observe
+        self.requested_output = REQUESTED_OUTPUT.labels(model).observe
+        self.total = TOTAL.labels(model).observe
+        self.asked = ASKED.labels(model).observe
+        self.refused_asked = REFUSED_ASKED.labels(model).observe
+        self.clamped = CLAMPED.labels(model).inc
+        self._truncated = {cause: TRUNCATED.labels(model, cause).inc for cause in TRUNCATION_CAUSES}
+
+    def truncated(self, cause: str, answers: int) -> None:
+        """So many answers ended for length."""
+        self._truncated[cause](answers)
+
+
+_models: dict[str, ModelSeries] = {}
+_requests: dict[tuple[str, str, str], Callable[[], None]] = {}
+_said = False
+
+
+def of(model: str) -> ModelSeries:
+    """The series of a model; there are as many as served names."""
+    found = _models.get(model)
+    if found is None:
+        found = _models[model] = ModelSeries(model)
+    return found
+
+
+def request(model: str, endpoint: str, outcome: str) -> None:
+    """A request ended so."""
+    key = (model, endpoint, outcome)
+    found = _requests.get(key)
+    if found is None:
+        found = _requests[key] = REQUESTS.labels(*key).inc
+    found()
+
+
+def refused(model: str, endpoint: str, cause: str) -> None:
+    """A request was refused for its length."""
+    REFUSED.labels(model, endpoint, cause).inc()
+
+
+def unaccounted(reason: str) -> None:
+    """Something could not be read or decided."""
+    UNACCOUNTED_TOTAL.labels(reason).inc()
+
+
+def hide(error: Exception) -> None:
+    """Count an error of ours, and tell the first one in the log."""
+    global _said
+    ERRORS.inc()
+    if not _said:
+        _said = True
+        logger.error(
+            "length accounting failed, and goes on: %r; more of them are only counted, in %s",
+            error,
+            "vllm_length_middleware_errors_total",
+        )
