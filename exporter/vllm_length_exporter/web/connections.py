@@ -36,6 +36,7 @@ READING = 5.0  # seconds from the first byte of a request to its last header
 READING_IN_A_HURRY = 0.5  # the same, while other requests wait for a thread
 EXCHANGE = 15.0  # seconds from the first byte of a request to the last of the answer
 TICK = 0.25  # seconds between two looks at the exchanges
+LOOP_TICK = 0.1  # seconds at most until the accept loop sees that it shall stop
 STOP = 0.3  # seconds that exchanges have to end when the server stops
 ACCEPT_PAUSE = 1.0  # seconds to wait after the accept loop failed, so that it does not spin
 LOOP = "web"  # the name of the thread that runs the accept loop
@@ -145,7 +146,7 @@ class Server(WsgiServer):
     max_request_header_size = MAX_HEADER
     max_request_body_size = MAX_BODY
     keep_alive_conn_limit = MAX_CONNECTIONS // 2
-    expiration_interval = TICK
+    expiration_interval = LOOP_TICK
 
     def __init__(
         self, host: str, port: int, application: WSGIApplication, adapter: TlsAdapter | None = None
