@@ -38,18 +38,25 @@ class Fleet:
     def _run(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._serve())
+        self._loop.run_until_complete(asyncio.sleep(0))  # let the connections' tasks end
         self._loop.close()
 
     async def _serve(self) -> None:
         servers = [await asyncio.start_server(self._connection, "127.0.0.1", 0) for _ in range(self._size)]
         self.addresses = ["127.0.0.1:{1}".format(*server.sockets[0].getsockname()) for server in servers]
-        self._main = asyncio.current_task()
         self._ready.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for server in servers:
+                server.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         turn = 0
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError),
+        ):
             while True:
                 path = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1].decode()
                 if path == "/metrics":
@@ -61,7 +68,6 @@ class Fleet:
                         self._answers.get(path, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                     )
                 await writer.drain()
-        writer.close()
 
     def __enter__(self) -> Self:
         self._thread.start()

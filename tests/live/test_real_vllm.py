@@ -225,8 +225,12 @@ def test_after_a_kill_all_series_go_within_three_polls(scene: Scene, killed: flo
     )
     page = scene.daemon.scrape()
     assert state(page) == "down"
-    assert value(page, "source_up", source="metrics") == 0
     assert page.value("vllm_length_exporter_config_last_reload_successful") == 1
+    scene.daemon.wait_until(
+        lambda: value(scene.daemon.scrape(), "source_up", source="metrics") == 0,
+        seconds=killed + 4 * POLL - time.monotonic() + 1,
+        what="source_up is 0 at the poll after three intervals",
+    )
 
 
 def test_after_a_restart_the_new_limit_and_nothing_of_the_old(
@@ -253,4 +257,5 @@ def test_an_asked_for_shutdown_is_down_and_not_failed(scene: Scene, restarted: P
         lambda: state(scene.daemon.scrape()) == "down", seconds=3 * POLL, what="state down"
     )
     assert "failed" not in {state(page) for page in scene.watcher.since(begun)}
-    assert list(scene.daemon.scrape().all("vllm_length_startup_failures_total", server=SERVER)) == []
+    failures = scene.daemon.scrape().all("vllm_length_startup_failures_total", server=SERVER)
+    assert {failure.value for failure in failures} == {0}
