@@ -37,6 +37,8 @@ ACCEPT_PAGE = (
 ACCEPT_JSON = "application/json"
 # After an API answer that failed, how many polls to wait: each try costs the server an access-log line.
 POLLS_BETWEEN_API_TRIES = 6
+# A record that nothing was added to for so long is complete: a writer with a buffer pauses within one.
+QUIET_SECONDS = 2.0
 
 _FAILURES = {
     FetchFailure.REFUSED: PollFailure.REFUSED,
@@ -101,6 +103,7 @@ class Watch:
         self._sources = {"metrics": _Source("metrics"), "models": _Source("models")}
         if log is not None:
             self._sources["logs"] = _Source("logs")
+        self._lines_at = monotonic()
         self._position: dict[str, object] | None = None
         self._polls_until_api = 0
         self._has_middleware = False
@@ -214,7 +217,9 @@ class Watch:
             events += [(event, True) for event in self._parser.idle()]
         for counted, lines in _runs(batch.lines):
             events += [(event, counted) for event in self._parser.feed_many([line.text for line in lines])]
-        if not batch.lines and not batch.more:
+        if batch.lines:
+            self._lines_at = now
+        elif now - self._lines_at >= QUIET_SECONDS:
             events += [(event, True) for event in self._parser.idle()]
         if batch.lines:
             state = read_lines(state, sum(line.counted for line in batch.lines), now)
@@ -262,13 +267,13 @@ class Watch:
 
     def _status(self, row: _Source, now: float) -> SourceStatus:
         recent = row.last_success_monotonic
-        # The API is asked rarely: its last answer counts until the next try fails.
-        fresh = (
-            row.error is None
-            if row.name == "models"
-            else (recent is not None and now - recent <= self._pace.horizon.stale_after)
-        )
-        return SourceStatus(row.name, fresh, row.last_success, row.duration, row.error)
+        if row.name != "logs" and self._state.is_gone:
+            up = False  # nobody is left to answer
+        elif row.name == "models":
+            up = row.error is None  # asked rarely: its last answer counts until a try fails
+        else:
+            up = recent is not None and now - recent <= self._pace.horizon.stale_after
+        return SourceStatus(row.name, up, row.last_success, row.duration, row.error)
 
 
 def _runs(lines: Iterable[Line]) -> Iterable[tuple[bool, list[Line]]]:

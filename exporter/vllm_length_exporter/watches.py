@@ -66,8 +66,7 @@ def _watch(key: Key, point: Point | None) -> Watch:
             ca_file=server.ca_file,
             client_cert=server.client_cert_file,
             client_key=server.client_key_file,
-            # An answer that takes longer than the interval is late for the next one.
-            timeout=min(server.timeout, key.pace.poll_interval),
+            timeout=server.timeout,
             proxy_from_environment=server.proxy_from_environment,
         )
         log = None if server.log is None else log_source(server.log, point.position if point else None)

@@ -13,7 +13,7 @@ from vllm_length_exporter.vllm.models import Card
 from vllm_length_exporter.vllm.page import Page, read_page
 
 
-def config(engine: str = "0", **labels: object) -> str:
+def config(engine: str = "0", /, **labels: object) -> str:
     inside = ",".join(f'{key}="{value}"' for key, value in {"engine": engine, **labels}.items())
     return f"vllm:cache_config_info{{{inside}}} 1.0"
 
@@ -35,7 +35,7 @@ def withheld(evidence: Evidence, effective: int | None = 8192) -> set[str]:
     return {item.quantity for item in capacity(evidence, effective).unknown}
 
 
-NEW = {
+NEW: dict[str, object] = {
     "block_size": 128,
     "num_gpu_blocks": 80,
     "kv_cache_size_tokens": 10240,
@@ -113,7 +113,7 @@ def test_a_limit_that_is_no_multiple_of_the_block_is_no_hybrid() -> None:
     assert only(Evidence(page(config(**plain), usage(0.0)), version="0.32.0"), limit).free_tokens is not None
 
 
-OLD = {"block_size": 16, "num_gpu_blocks": 1000, "sliding_window": "None"}
+OLD: dict[str, object] = {"block_size": 16, "num_gpu_blocks": 1000, "sliding_window": "None"}
 PLAIN_STORY = Story(max_seq_len=4096, context_parallel=False)
 
 
