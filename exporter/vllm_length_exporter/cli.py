@@ -14,12 +14,16 @@ COMMANDS = {
     "serve": "vllm_length_exporter.commands.serve:serve",
     "demo": "vllm_length_exporter.commands.demo:demo",
     "doctor": "vllm_length_exporter.commands.doctor:doctor",
+    "explain": "vllm_length_exporter.commands.explain:explain",
+    "rules": "vllm_length_exporter.mixin.command:rules",
     "replay": "vllm_length_exporter.commands.replay:replay",
 }
 SUMMARIES = {
     "serve": "Watch vLLM servers and serve their length series to Prometheus.",
     "demo": "Play a packaged recording of a real server, with the exporter on top.",
     "doctor": "The whole picture of one server, live or from files.",
+    "explain": "An error message or log excerpt: cause, numbers, and what to change.",
+    "rules": "Render alert rules from a file of thresholds.",
     "replay": "Play a recording as a stand-in vLLM.",
 }
 
