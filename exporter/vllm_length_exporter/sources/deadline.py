@@ -9,6 +9,9 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import requests.adapters
@@ -23,6 +26,8 @@ class Deadline:
     def __init__(self) -> None:
         self.at = 0.0
         self.connected = False  # the request in hand opened a new connection
+        self._socket: Callable[[], socket.socket | None] = lambda: None  # a weak reference
+        self._cancelled = False
 
     def start(self, seconds: float) -> None:
         """Begin a request that may take so long."""
@@ -41,9 +46,21 @@ class Deadline:
             TimeoutError: none are.
         """
         left = self.at - time.monotonic()
-        if left <= 0:
+        if left <= 0 or self._cancelled:
             raise TimeoutError("the deadline has passed")
         return left
+
+    def watch(self, sock: socket.socket) -> None:
+        """The connection that `cancel` must end."""
+        self._socket = weakref.ref(sock)
+
+    def cancel(self) -> None:
+        """End the request in hand, and all later ones, from another thread."""
+        self._cancelled = True
+        sock = self._socket()
+        if sock is not None:
+            with suppress(OSError):  # it is closed already
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 class _PlainSocket(socket.socket):
@@ -80,6 +97,7 @@ class _TlsConnection(urllib3.connection.HTTPSConnection):
         super().connect()
         if isinstance(self.sock, _TlsSocket):
             self.sock.deadline = self.deadline
+            self.deadline.watch(self.sock)
 
 
 def _connect(connection: urllib3.connection.HTTPConnection, deadline: Deadline) -> socket.socket:
@@ -93,6 +111,7 @@ def _connect(connection: urllib3.connection.HTTPConnection, deadline: Deadline) 
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = _PlainSocket(family, kind, protocol)
         sock.deadline = deadline
+        deadline.watch(sock)
         try:
             sock.settimeout(deadline.left() / (len(addresses) - position))
             sock.connect(address)

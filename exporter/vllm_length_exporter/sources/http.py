@@ -4,100 +4,26 @@ from __future__ import annotations
 
 import http.client
 import logging
-import os
-import re
-import socket
-import ssl
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
 import requests
 import requests.utils
 import urllib3.exceptions
 
 from vllm_length_exporter.sources.deadline import Deadline, DeadlineAdapter
+from vllm_length_exporter.sources.endpoint import Endpoint, bearer_token, masked
+from vllm_length_exporter.sources.failure import FetchError, FetchFailure, closed, diagnosis
+
+__all__ = ["Endpoint", "FetchError", "FetchFailure", "Fetched", "HttpSource", "masked"]
 
 logging.getLogger("urllib3").setLevel(logging.ERROR)  # what it warns of is in the FetchError
 
 CHUNK = 65_536  # bytes a read
+BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, http.client.HTTPException)
 GZIP = 16 + zlib.MAX_WBITS
-CREDENTIALS = re.compile(r"(?<=//)[^/?#]*@")
-
-
-class FetchFailure(StrEnum):
-    """Why there is no answer."""
-
-    REFUSED = "refused"  # nothing listens there
-    UNREACHABLE = "unreachable"  # no such host, or no way to it
-    TIMEOUT = "timeout"  # not done at the deadline
-    STATUS = "status"  # an answer other than 200
-    TOO_LARGE = "too_large"
-    TLS = "tls"
-    REDIRECT = "redirect"
-    CUT = "cut"  # the connection ended before the answer did
-    PROTOCOL = "protocol"  # not HTTP, or an encoding that was not asked for
-    CREDENTIALS = "credentials"  # the bearer token cannot be read
-
-
-class FetchError(Exception):
-    """A GET without a usable answer; the message is one line with the URL, and never a secret."""
-
-    def __init__(self, kind: FetchFailure, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where and how to ask.
-
-    `timeout` in seconds and `max_bytes` (of the body as sent, and again as unpacked) hold for one GET as a
-    whole. The token comes from a file or an environment variable, and is read anew at each request, so that
-    it may be rotated. Proxies of the environment are used only when asked for: a server beside the exporter
-    must not be asked for through one.
-
-    Raises:
-        ValueError: the URL cannot be one, or settings contradict each other; one line.
-    """
-
-    url: str = field(repr=False)
-    token_file: Path | None = None
-    token_variable: str | None = None
-    ca_file: Path | None = None
-    client_cert: Path | None = None
-    client_key: Path | None = None
-    timeout: float = 5.0
-    max_bytes: int = 32 * 1024 * 1024
-    proxy_from_environment: bool = False
-
-    def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            sound = None
-        if not sound or parts.query or parts.fragment or re.search(r"\s", self.url):
-            raise ValueError(
-                f"{masked(self.url)!r} is no address; expected http://host:port or https://host:port"
-            )
-        if self.token_file is not None and self.token_variable is not None:
-            raise ValueError(
-                "a bearer token comes from a file or from an environment variable, not from both"
-            )
-        if self.client_key is not None and self.client_cert is None:
-            raise ValueError("a client key needs its client certificate")
-        if not self.timeout > 0 or self.max_bytes <= 0:
-            raise ValueError("timeout and max_bytes must be more than 0")
-
-    def address(self, path: str) -> str:
-        """The URL of a path such as "/metrics", without a trailing slash."""
-        return self.url.rstrip("/") + path.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +55,12 @@ class HttpSource:
         """
         url = self.endpoint.address(path)
         begin = time.monotonic()
-        self._deadline.start(self.endpoint.timeout)
-        request = self._request(url, accept)
-        try:
-            response = self._sent(request)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._failure(url, error) from None
+        if (url, accept) not in self._prepared:
+            self._prepared[url, accept] = _prepared(url, accept, "gzip")
+        response = self._answer(url, self._prepared[url, accept])
         try:
             body = self._body(url, response)
-        except (urllib3.exceptions.HTTPError, OSError, http.client.HTTPException) as error:
+        except BROKEN as error:
             response.close()
             raise self._failure(url, error) from None
         except FetchError:
@@ -146,27 +69,52 @@ class HttpSource:
         content_type = response.headers.get("Content-Type", "")
         return Fetched(response.status_code, body, content_type, time.monotonic() - begin)
 
+    def stream(self, path: str, accept: str, idle: float) -> Iterator[bytes]:
+        """The body of an answer that may never end, piece by piece as it comes.
+
+        Raises:
+            FetchError: the answer is not 200, nothing came for `idle` seconds, or the connection broke.
+        """
+        url = self.endpoint.address(path)
+        response = self._answer(url, _prepared(url, accept, "identity"))
+        try:
+            _expect_ok(masked(url), response)
+            while True:
+                self._deadline.start(idle)
+                data = response.raw.read1(CHUNK, decode_content=False)
+                if not data:
+                    return
+                yield data
+        except BROKEN as error:
+            raise self._failure(url, error) from None
+        finally:
+            response.close()
+
+    def cancel(self) -> None:
+        """End a stream that another thread reads, and refuse any further request."""
+        self._deadline.cancel()
+
     def close(self) -> None:
         """Close the connection."""
         self._adapter.close()
 
-    def _request(self, url: str, accept: str) -> requests.PreparedRequest:
-        request = self._prepared.get((url, accept))
-        if request is None:
-            headers = {"Accept": accept, "Accept-Encoding": "gzip", "User-Agent": "vllm-length-exporter"}
-            request = requests.Request("GET", url, headers=headers).prepare()
-            self._prepared[url, accept] = request
-        token = _token(self.endpoint)
+    def _answer(self, url: str, request: requests.PreparedRequest) -> requests.Response:
+        """Status and headers, within the endpoint's time, which goes on for the body."""
+        self._deadline.start(self.endpoint.timeout)
+        token = bearer_token(self.endpoint)
         if token is not None:
             request.headers["Authorization"] = f"Bearer {token}"
-        return request
+        try:
+            return self._sent(request)
+        except BROKEN as error:
+            raise self._failure(url, error) from None
 
     def _sent(self, request: requests.PreparedRequest) -> requests.Response:
         try:
             return self._send(request)
         except requests.ConnectionError as error:
             # A server may close a kept connection just as it is used again: once more, on a new one.
-            if self._deadline.connected or self._deadline.passed or not _closed(error):
+            if self._deadline.connected or self._deadline.passed or not closed(error):
                 raise
             return self._send(request)
 
@@ -191,15 +139,8 @@ class HttpSource:
         )
 
     def _body(self, url: str, response: requests.Response) -> bytes:
-        status, shown = response.status_code, masked(url)
-        if 300 <= status < 400:
-            target = masked(response.headers.get("Location", "an unnamed place"))[:200]
-            reason = (
-                f"answers {status}, a redirect to {target!r}, and none is followed; give the final address"
-            )
-            raise FetchError(FetchFailure.REDIRECT, f"{shown}: {reason}", status)
-        if status != 200:
-            raise FetchError(FetchFailure.STATUS, f"{shown}: answers {status}{_hint(status)}", status)
+        shown = masked(url)
+        _expect_ok(shown, response)
         length = response.headers.get("Content-Length", "")
         limit = self.endpoint.max_bytes
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
@@ -222,7 +163,7 @@ class HttpSource:
         return _unpacked(bytes(packed), limit, shown)
 
     def _failure(self, url: str, error: Exception) -> FetchError:
-        kind, reason = _diagnosis(error)
+        kind, reason = diagnosis(error)
         if kind is FetchFailure.TIMEOUT or self._deadline.passed:
             kind, reason = FetchFailure.TIMEOUT, f"no complete answer within {self.endpoint.timeout:g} s"
         if kind is FetchFailure.TLS:
@@ -234,31 +175,19 @@ class HttpSource:
         return FetchError(kind, f"{masked(url)}: {reason}")
 
 
-def masked(url: str) -> str:
-    """The URL as it may be shown: without user name and password."""
-    return CREDENTIALS.sub("***@", url)
+def _prepared(url: str, accept: str, encoding: str) -> requests.PreparedRequest:
+    headers = {"Accept": accept, "Accept-Encoding": encoding, "User-Agent": "vllm-length-exporter"}
+    return requests.Request("GET", url, headers=headers).prepare()
 
 
-def _token(endpoint: Endpoint) -> str | None:
-    if endpoint.token_file is not None:
-        where = f"token file {endpoint.token_file}"
-        try:
-            token = endpoint.token_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise FetchError(
-                FetchFailure.CREDENTIALS, f"{masked(endpoint.url)}: {where}: {error.strerror}"
-            ) from None
-        except UnicodeDecodeError:
-            token = ""
-    elif endpoint.token_variable is not None:
-        where = f"environment variable {endpoint.token_variable}"
-        token = os.environ.get(endpoint.token_variable, "").strip()
-    else:
-        return None
-    if not re.fullmatch(r"[!-~]+", token):
-        reason = f"{where} holds no bearer token; expected one line of visible ASCII characters"
-        raise FetchError(FetchFailure.CREDENTIALS, f"{masked(endpoint.url)}: {reason}")
-    return token
+def _expect_ok(shown: str, response: requests.Response) -> None:
+    status = response.status_code
+    if 300 <= status < 400:
+        target = masked(response.headers.get("Location", "an unnamed place"))[:200]
+        reason = f"answers {status}, a redirect to {target!r}, and none is followed; give the final address"
+        raise FetchError(FetchFailure.REDIRECT, f"{shown}: {reason}", status)
+    if status != 200:
+        raise FetchError(FetchFailure.STATUS, f"{shown}: answers {status}{_hint(status)}", status)
 
 
 def _hint(status: int) -> str:
@@ -288,52 +217,3 @@ def _unpacked(packed: bytes, limit: int, shown: str) -> bytes:
     except zlib.error:
         raise FetchError(FetchFailure.PROTOCOL, f"{shown}: the body is not the gzip it says it is") from None
     return body
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that it came from, however requests and urllib3 packed it."""
-    seen: list[BaseException] = []
-    waiting: list[object] = [error]
-    while waiting:
-        found = waiting.pop(0)
-        if not isinstance(found, BaseException) or found in seen:
-            continue
-        seen.append(found)
-        waiting += [*found.args, getattr(found, "reason", None), found.__cause__, found.__context__]
-        yield found
-
-
-def _closed(error: Exception) -> bool:
-    return any(isinstance(part, ConnectionError | http.client.RemoteDisconnected) for part in _chain(error))
-
-
-def _diagnosis(error: Exception) -> tuple[FetchFailure, str]:
-    """What went wrong at the bottom, in the words for a user."""
-    chain = list(_chain(error))
-
-    def found(*kinds: type[BaseException]) -> BaseException | None:
-        return next((part for part in chain if isinstance(part, kinds)), None)
-
-    if found(TimeoutError):
-        return FetchFailure.TIMEOUT, ""
-    if found(ConnectionRefusedError):
-        return FetchFailure.REFUSED, "connection refused: nothing listens there"
-    if found(http.client.RemoteDisconnected):
-        return FetchFailure.CUT, "the connection was closed without an answer"
-    if found(ssl.SSLEOFError, ConnectionError, http.client.IncompleteRead, urllib3.exceptions.IncompleteRead):
-        return FetchFailure.CUT, "the connection ended in the middle of the answer"
-    if name := found(socket.gaierror):
-        return FetchFailure.UNREACHABLE, f"host not found ({name.args[-1]})"
-    if tls := found(ssl.SSLError):
-        said = getattr(tls, "verify_message", "") or getattr(tls, "reason", "") or "handshake failed"
-        return FetchFailure.TLS, f"TLS: {said}"
-    bottom = [
-        part
-        for part in chain
-        if isinstance(part, OSError) and not isinstance(part, requests.RequestException)
-    ]
-    if bottom and bottom[-1].errno is not None:
-        return FetchFailure.UNREACHABLE, str(bottom[-1].strerror)
-    if bottom:  # requests could not find a certificate file
-        return FetchFailure.TLS, "TLS: a certificate file cannot be read"
-    return FetchFailure.PROTOCOL, "the answer is not HTTP"

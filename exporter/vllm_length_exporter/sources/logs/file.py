@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -41,6 +42,8 @@ class FileLog:
         self._started = time.time() - 1  # file systems' clocks are coarse
         self._file: OpenFile | None = None
         self._restarted = False
+        self._closed = False
+        self._lock = threading.Lock()  # a reload may close the source while a thread reads it
         self._reset()
         with suppress(LogError, OSError):  # the first read says so, if it is still so
             self._file = self._begin()
@@ -51,16 +54,26 @@ class FileLog:
         Raises:
             LogError: the file is missing, no file, or cannot be read; the next read tries again.
         """
-        try:
-            if self._file is None:
-                self._file = self._begin()
-            return self._read(self._file)
-        except OSError as error:  # a failing disk, a stale handle: on from the position, with a new handle
-            self.close()
-            raise LogError(f"log {self.path}: {error.strerror}") from None
+        with self._lock:
+            if self._closed:
+                return Batch()
+            try:
+                if self._file is None:
+                    self._file = self._begin()
+                return self._read(self._file)
+            except (
+                OSError
+            ) as error:  # a failing disk, a stale handle: on from the position, with a new handle
+                self._let_go()
+                raise LogError(f"log {self.path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file; nothing more is read."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
         if self._file is not None:
             self._file.close()
         self._file = None
