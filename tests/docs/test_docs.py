@@ -1,0 +1,54 @@
+"""The documentation is complete, and what it says exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.reference import FOLDER, PAGES
+from vllm_length_exporter.cli import COMMANDS, SUMMARIES
+from vllm_length_exporter.collectors.registry import METRICS
+from vllm_length_exporter.derive.findings import RULES
+
+ROOT = FOLDER.parent
+# What a recording rule, the middleware or a recording's own name adds to the series of the registry.
+OTHER_NAMES = re.compile(r"vllm_length_(middleware_\w*|exporter\b|\w+:\w+)")
+TEXTS = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *FOLDER.glob("**/*.md"), *(ROOT / "alerts").glob("**/*.md")]
+    if path.name != "CHANGELOG.md"
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_reference_is_made_from_the_code(page: str) -> None:
+    assert (FOLDER / page).read_text() == PAGES[page](), "make generate"
+
+
+def test_each_command_has_a_summary_and_stands_in_the_readme() -> None:
+    assert COMMANDS.keys() == SUMMARIES.keys()
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in COMMANDS if f"`{name}`" not in readme] == []
+
+
+def test_each_finding_has_a_runbook() -> None:
+    missing = [rule.id for rule in RULES if not (ROOT / "alerts" / "runbooks" / f"{rule.id}.md").is_file()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_series_that_a_text_names_exists(text: Path) -> None:
+    known = {metric.full_name for metric in METRICS}
+    named = set(re.findall(r"\bvllm_length_[a-z_]+[a-z]\b", OTHER_NAMES.sub("", text.read_text())))
+    wrong = {
+        name for name in named if name not in known and not any(one.startswith(name + "_") for one in known)
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(text: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text.read_text())
+    assert [link for link in links if not (text.parent / link).exists()] == []
