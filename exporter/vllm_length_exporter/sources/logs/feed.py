@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from abc import ABC, abstractmethod
 
 from vllm_length_exporter.sources.logs.lines import Batch, LogError
 
 QUEUE = 32  # batches of at most a chunk of 64 KiB: when they are not taken, the thread stops reading
+PATIENCE = 5.0  # seconds for the thread to end; it is no obstacle to the program's end
 SHORTEST, LONGEST = 0.2, 10.0  # seconds between two tries to connect, doubled while nothing comes
 
 
@@ -52,10 +54,11 @@ class Feed(ABC):
         return Batch(batch.lines, batch.position, not self._batches.empty(), batch.restarted, batch.ended)
 
     def close(self) -> None:
-        """End the thread, and wait for that."""
+        """End the thread, and wait for that, but not for a connection that is just being made."""
         self.stopping.set()
         self.cancel()
-        while self._thread is not None and self._thread.is_alive():
+        end = time.monotonic() + PATIENCE
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < end:
             while not self._batches.empty():  # room for a thread that waits to hand something over
                 self._batches.get_nowait()
             self._thread.join(0.05)

@@ -121,6 +121,7 @@ class KubernetesLog(Feed):
         self._idle = idle
         self._stamps = Stamps()
         self._strange_since: float | None = None
+        self._ahead: Reading | None = None  # of the latest container, while the one before is read to its end
         kept = _understood(position)
         self._container = kept.container if kept else ""
         self._ended = kept.ended if kept else False
@@ -145,15 +146,14 @@ class KubernetesLog(Feed):
             raise LogError(f"{self._where}: container {container.name} has not started ({reason})")
         latest_id = latest if isinstance(latest, str) else latest.container
         if self._container != latest_id:
-            ahead = self._reading if self._is_of_the_latest(container.name) else None
-            if ahead is not None:
-                self._reading = Reading(self._origin)
+            if self._ahead is None and self._is_of_the_latest(container.name):
+                self._ahead, self._reading = self._reading, Reading(self._origin)
             if before is not None:
                 self._begin(before.container)
                 if not (self._ended or self._read_to_end(container.name, before, previous=True)):
                     return
             self._begin(latest_id)
-            self._reading = ahead or self._reading
+            self._reading, self._ahead = self._ahead or self._reading, None
         if isinstance(latest, str):
             self._read(container.name, follow=True)
         elif self._ended:
