@@ -17,7 +17,7 @@ Paths are relative to the folder of the file. Every mistake is one line: file, l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -201,27 +201,27 @@ def single_server(
 
 
 def missing_files(config: Config) -> list[str]:
-    """One line for each file that is named and cannot be used, for a check before the start.
+    """One line for each file that is named and cannot be used; `load` and `single_server` refuse these."""
+    return [f"{dotted(key)}: {fault}" if key else fault for key, fault in _missing(config)]
 
-    A log is not among them: it may appear later.
-    """
-    lines = []
+
+def _missing(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """A log is not looked for: it may appear later."""
     for index, server in enumerate(config.servers):
         for key in FILES:
             path = getattr(server, key)
             fault = None if path is None else _unreadable(path)
             if fault is not None:
-                lines.append(f"servers[{index}].{key}: {path}: cannot be read: {fault}")
+                yield ("servers", index, key), f"{path}: cannot be read: {fault}"
     if config.state_dir is not None and not config.state_dir.is_dir():
-        lines.append(f"state_dir: {config.state_dir}: expected a directory")
+        yield ("state_dir",), f"{config.state_dir}: expected a directory"
     if config.web_config_file is not None:
         from vllm_length_exporter.web import web_config
 
         try:
             web_config.check(config.web_config_file)
         except ConfigError as error:
-            lines.append(str(error))
-    return lines
+            yield (), str(error)
 
 
 def _unreadable(path: Path) -> str | None:
@@ -255,6 +255,8 @@ def _config(content: Any, folder: Path, flags: dict[str, object], place: Callabl
         }
     config = convert(content, Config, partial(_parse, folder), place)
     _refuse_doubles(config, place)
+    for key, fault in _missing(config):
+        raise ConfigError(f"{place(key)}: {fault}" if key else fault)
     return config
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from vllm_length_exporter.config import (
     FileLog,
     LogFormat,
     LogLevel,
+    Server,
     StdinLog,
     load,
     missing_files,
@@ -46,28 +48,50 @@ def test_each_mistake_gets_its_line(path: Path) -> None:
     assert the_error(path) == first.removeprefix("# expect: ").replace("FILE", str(path))
 
 
-def test_every_key_is_read() -> None:
-    config = load(HERE / "complete.yml")
+def test_every_key_is_read(tmp_path: Path) -> None:
+    for name in ("ca.pem", "client.pem", "client.key", "token", "config.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "web.yml").write_text("basic_auth_users: {}\n")
+    config = load(written(tmp_path, (HERE / "complete.yml").read_text()))
     assert (config.listen_address.host, config.listen_address.port) == ("::1", 9900)
     assert (config.poll_interval, config.window) == (2.5, 600.0)
     assert (config.workload_window, config.models_interval) == (5400.0, 120.0)
-    assert config.state_dir == HERE / "state"
-    assert config.web_config_file == Path("/etc/exporter/web.yml")
+    assert config.state_dir == tmp_path / "state"
+    assert config.web_config_file == tmp_path / "web.yml"
     assert config.web_enable_lifecycle is True
     assert (config.log_level, config.log_format) == (LogLevel.DEBUG, LogFormat.JSON)
     plain, gateway, proxied = config.servers
     assert (plain.name, plain.url) == ("vllm-a:8000", "http://vllm-a:8000")
-    assert plain.log == FileLog(HERE / "logs/a.log")
+    assert plain.log == FileLog(tmp_path / "logs/a.log")
     assert plain.timeout == 5.0
     assert (gateway.name, gateway.url) == ("long context", "https://gateway.example/team")
     assert gateway.log == StdinLog()
     assert gateway.bearer_token_env == "VLLM_API_KEY"
-    assert gateway.ca_file == HERE / "ca.pem"
-    assert (gateway.client_cert_file, gateway.client_key_file) == (HERE / "client.pem", HERE / "client.key")
+    assert gateway.ca_file == tmp_path / "ca.pem"
+    assert (gateway.client_cert_file, gateway.client_key_file) == (
+        tmp_path / "client.pem",
+        tmp_path / "client.key",
+    )
     assert gateway.timeout == 3.0
-    assert gateway.model_config == Path("/models/long/config.json")
-    assert (proxied.name, proxied.bearer_token_file) == ("[::1]:80", HERE / "token")
+    assert gateway.model_config == tmp_path / "config.json"
+    assert (proxied.name, proxied.bearer_token_file) == ("[::1]:80", tmp_path / "token")
     assert proxied.proxy_from_environment is True
+    set_keys = {
+        field for field in Config.__struct_fields__ if getattr(config, field) != default(Config, field)
+    }
+    assert set_keys == set(Config.__struct_fields__), "a key of Config is missing in complete.yml"
+    seen = {
+        field
+        for server in config.servers
+        for field in Server.__struct_fields__
+        if getattr(server, field) != default(Server, field)
+    }
+    assert seen == set(Server.__struct_fields__), "a key of Server is missing in complete.yml"
+
+
+def default(struct: type[msgspec.Struct], name: str) -> object:
+    return next(field.default for field in msgspec.structs.fields(struct) if field.name == name)
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
@@ -146,6 +170,8 @@ class TestFlags:
     ) -> None:
         (tmp_path / "etc").mkdir()
         path = written(tmp_path / "etc", "web_config_file: web.yml\n" + MINIMAL)
+        (tmp_path / "state").mkdir()
+        (tmp_path / "etc/web.yml").write_text("{}\n")
         monkeypatch.chdir(tmp_path)
         config = load(path, state_dir="state")
         assert config.state_dir == tmp_path / "state"
@@ -193,23 +219,45 @@ def test_anchors_and_merges_are_yaml(tmp_path: Path) -> None:
     assert [(server.url, server.timeout) for server in servers] == [("http://a:1", 2.0), ("http://b:1", 2.0)]
 
 
-def test_files_that_are_missing_are_told_before_the_start(tmp_path: Path) -> None:
-    text = (
-        "state_dir: state\n"
-        "web_config_file: web.yml\n"
-        "servers: [{url: 'https://a:1', ca_file: ca.pem, log: later.log, model_config: config.json}]\n"
+class TestMissingFiles:
+    @pytest.mark.parametrize(
+        ("key", "line"),
+        [
+            ("bearer_token_file", 4),
+            ("ca_file", 4),
+            ("client_cert_file", 4),
+            ("model_config", 4),
+        ],
     )
-    (tmp_path / "config.json").write_text("{}")
-    config = load(written(tmp_path, text))
-    assert missing_files(config) == [
-        f"servers[0].ca_file: {tmp_path}/ca.pem: cannot be read: No such file or directory",
-        f"state_dir: {tmp_path}/state: expected a directory",
-        f"{tmp_path}/web.yml: cannot be read: No such file or directory",
-    ]
-    for name in ("ca.pem", "web.yml"):
-        (tmp_path / name).write_text("basic_auth_users: {}")
-    (tmp_path / "state").mkdir()
-    assert missing_files(config) == []
+    def test_of_a_server(self, tmp_path: Path, key: str, line: int) -> None:
+        path = written(tmp_path, f"servers:\n  - name: a\n    url: https://a:1\n    {key}: absent\n")
+        expected = (
+            f"{path}:{line}: servers[0].{key}: {tmp_path}/absent: cannot be read: No such file or directory"
+        )
+        assert the_error(path) == expected
+        (tmp_path / "absent").touch()
+        assert missing_files(load(path)) == []
+
+    def test_of_a_flag(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as raised:
+            single_server("https://a:1", ca_file=tmp_path / "absent")
+        assert str(raised.value) == (
+            f"--ca-file: {tmp_path}/absent: cannot be read: No such file or directory"
+        )
+
+    def test_state_dir(self, tmp_path: Path) -> None:
+        path = written(tmp_path, "state_dir: state\n" + MINIMAL)
+        assert the_error(path) == f"{path}:1: state_dir: {tmp_path}/state: expected a directory"
+
+    def test_web_config_file(self, tmp_path: Path) -> None:
+        path = written(tmp_path, "web_config_file: web.yml\n" + MINIMAL)
+        assert the_error(path) == f"{tmp_path}/web.yml: cannot be read: No such file or directory"
+        (tmp_path / "web.yml").write_text("tls: {}\n")
+        assert the_error(path).startswith(f"{tmp_path}/web.yml:1: tls: unknown key; ")
+
+    def test_a_log_may_appear_later(self, tmp_path: Path) -> None:
+        path = written(tmp_path, "servers: [{url: 'http://a:1', log: later.log}]\n")
+        assert load(path).servers[0].log == FileLog(tmp_path / "later.log")
 
 
 KEYS = st.sampled_from(
