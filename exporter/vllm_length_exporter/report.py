@@ -46,6 +46,10 @@ def as_object(view: ServerView) -> dict[str, Any]:
             **_numbers(view.limits, LIMIT_KEYS),
             **({"mode": view.limits.mode} if view.limits.mode else {}),
         },
+        "why": [
+            {"step": step.name, "value": step.value, "source": step.source, "note": step.note}
+            for step in view.why
+        ],
         "capacity": [{"engine": row.engine, **_numbers(row, CAPACITY_KEYS)} for row in view.capacity],
         "pressure": [{"engine": row.engine, **_numbers(row, PRESSURE_KEYS)} for row in view.pressure],
         "rejections": [
@@ -104,6 +108,11 @@ def _text(view: ServerView) -> Iterator[str]:
     model = f", model {view.model_name}" if view.model_name else ""
     yield f"{view.server}: {view.state}{version}{model}"
     yield from _section("Length", _limit_rows(view))
+    if view.why and view.limits.effective is not None:
+        yield f"  Why the limit is {view.limits.effective.value:,}"
+        for step in view.why:
+            value = "-" if step.value is None else _shown(step.name, step.value)
+            yield f"    {step.name:<10} {value:>12}  {step.note} ({step.source})"
     for row in view.capacity:
         yield from _section(f"KV cache, engine {row.engine}", _rows(row, CAPACITY_KEYS))
     for pressure in view.pressure:

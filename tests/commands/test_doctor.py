@@ -89,6 +89,16 @@ def test_text_names_the_limits_and_what_to_do(tmp_path: Path) -> None:
         assert part in result.stdout
 
 
+def test_why_the_limit_is_what_it_is(tmp_path: Path) -> None:
+    steps = {step["step"]: step for step in answer(*files("0.16.0-kvauto", tmp_path))["why"]}
+    assert list(steps) == ["window", "requested", "auto_fit", "capacity", "effective"]
+    assert [steps[name]["value"] for name in steps] == [1048576, "auto", 32768, 32768, 32768]
+    assert steps["effective"]["source"] == "auto_fit_log"
+    default = {step["step"]: step for step in answer(*files("0.32.0-pressure", tmp_path))["why"]}
+    assert default["requested"]["value"] is None
+    assert default["window"]["value"] == default["effective"]["value"] == 8192
+
+
 def test_standard_input_is_a_log() -> None:
     result = doctor("--log", "-", stdin="\n".join(log_lines("0.26.0-kvtoosmall")))
     assert result.exit_code == 0
@@ -148,7 +158,7 @@ def test_input_with_nothing_of_vllm_is_exit_code_3(tmp_path: Path) -> None:
 def test_the_keys_of_the_json_are_stable(tmp_path: Path) -> None:
     told = answer(*files("0.32.0-pressure", tmp_path))
     assert set(told) == {
-        "server", "model_name", "vllm_version", "state", "limits", "capacity", "pressure", "rejections",
+        "server", "model_name", "vllm_version", "state", "limits", "why", "capacity", "pressure", "rejections",
         "rejections_observable", "client_errors", "startup", "findings", "unknown",
     }  # fmt: skip
     assert set(told["findings"][0]) == {"id", "severity", "summary", "advice", "evidence"}

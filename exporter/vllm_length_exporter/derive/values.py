@@ -60,6 +60,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One step from the model's window to the limit in force; `value` in tokens, "auto", or None."""
+
+    name: str  # window, requested, auto_fit, capacity, effective
+    value: int | str | None
+    source: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineCapacity:
     """The KV cache of one engine."""
 
@@ -177,6 +187,7 @@ class ServerView:
     vllm_version: Value[str] | None = None
     engine_generation: str | None = None
     limits: Limits = Limits()
+    why: tuple[Step, ...] = ()  # from the window to the effective limit
     capacity: tuple[EngineCapacity, ...] = ()
     pressure: tuple[EnginePressure, ...] = ()
     rejections: tuple[Rejections, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vllm_length_exporter.server import ServerState
 
 from .capacity import capacity, is_v0
+from .chain import chain
 from .evidence import Evidence, evidence, server_state
 from .findings import findings
 from .limits import limits
@@ -46,6 +47,7 @@ def assemble(
     horizon: Horizon,
     now: float,
     model_window: Value[int] | None = None,
+    window_rule: str | None = None,
 ) -> ServerView:
     """The view from sources that the caller vouches for (files that belong together, or a live server's)."""
     found_limits = limits(sources, model_window)
@@ -64,6 +66,7 @@ def assemble(
         vllm_version=None if version is None else Value(*version),
         engine_generation=_generation(sources),
         limits=found_limits.limits,
+        why=chain(sources, found_limits.limits, found_capacity.engines, window_rule),
         capacity=found_capacity.engines,
         pressure=pressure(sources, state, horizon.window),
         rejections=found_rejections.rejections,

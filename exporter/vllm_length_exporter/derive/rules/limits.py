@@ -16,9 +16,32 @@ def limit_below_window(case: Case) -> Said | None:
     }.get(limits.mode or "", "by this server's settings")
     return Said(
         f"The model was made for {window} tokens; this server takes {effective}, {why}.",
-        f"To serve longer requests raise --max-model-len up to {window}; "
-        f"each full-length request then takes {window / effective:.3g} times the KV cache.",
+        _advise_longer(case, effective, window),
         f"effective: {limits.effective.source}, window: {limits.window.source}",
+    )
+
+
+def _advise_longer(case: Case, effective: int, window: int) -> str:
+    """How to get closer to the window, as far as the measured KV cache allows."""
+    more = "give the KV cache more memory, or use --kv-cache-dtype fp8"
+    tokens = [engine.tokens.value for engine in case.view.capacity if engine.tokens is not None]
+    usable = [
+        engine.blocks.value * engine.block_size.value
+        for engine in case.view.capacity
+        if engine.one_group and engine.blocks is not None and engine.block_size is not None
+    ]
+    fits = min(usable, default=None)
+    if (
+        case.view.limits.mode == "auto"
+        or (fits is not None and fits <= effective)
+        or (tokens and min(tokens) <= effective)
+    ):
+        return f"The KV cache holds no longer request: to serve one, {more}."
+    if fits is not None and fits < window:
+        return f"Up to --max-model-len {fits} fits this KV cache; for more, {more}."
+    return (
+        f"To serve longer requests raise --max-model-len up to {window}; "
+        f"each full-length request then takes {window / effective:.3g} times the KV cache."
     )
 
 
