@@ -157,7 +157,7 @@ class TestReload:
         served = Daemon(on_reload=lambda: calls.append(1))
         url = listen(application(served, lifecycle=True)).url + "/-/reload"
         assert (requests.get(url, timeout=5).status_code, calls) == (405, [])
-        answer = requests.post(url, data=b"ignored", timeout=5)
+        answer = requests.post(url, data=b"", timeout=5)
         assert (answer.status_code, answer.text, calls) == (200, "reloaded\n", [1])
 
     def test_a_bad_configuration_is_told(self, listen: Listen) -> None:

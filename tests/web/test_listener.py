@@ -75,6 +75,12 @@ class TestListening:
         finally:
             listener.stop()
 
+    def test_the_environment_does_not_choose_the_socket(
+        self, listen: Listen, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LISTEN_PID", "1")
+        assert requests.get(listen().url + "/-/healthy", timeout=5).ok
+
     def test_a_taken_port_is_one_line(self, listen: Listen) -> None:
         address = listen().address
         with pytest.raises(ListenError) as raised:
@@ -120,10 +126,16 @@ class TestLimits:
 
             wait_for(is_cut, seconds=5, every=0.01, what="the connection is cut")
 
-    def test_large_body(self, listen: Listen) -> None:
+    @pytest.mark.parametrize(
+        "header", ["Content-Length: 5", "Content-Length: 99999999999", "Transfer-Encoding: chunked"]
+    )
+    def test_a_body_is_refused_before_it_comes(self, listen: Listen, header: str) -> None:
         listener = listen(application(lifecycle=True))
-        answer = requests.post(listener.url + "/-/reload", data=b"a" * (connections.MAX_BODY + 1), timeout=5)
-        assert answer.status_code == 413
+        with connected(listener) as sock:
+            sock.sendall(f"POST /-/reload HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
+            answer = rest(sock)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.endswith(b"expected a request without body\n")
 
     @pytest.mark.parametrize(
         "request_",

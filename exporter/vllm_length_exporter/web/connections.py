@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 THREADS = 8
 MAX_HEADER = 16 * 1024  # bytes of request line and headers
-MAX_BODY = 4 * 1024  # bytes: nothing that we answer has a body
 MAX_CONNECTIONS = 256  # open at once; beyond, the one that was silent longest is closed
 KEEP_ALIVE = 75  # seconds that a silent connection is kept: more than a scrape interval
 READING = 5.0  # seconds from the first byte of a request to its last header
@@ -47,10 +46,15 @@ USE_TLS = (
 
 
 class Request(HTTPRequest):
-    """A request that tells its connection when it has been read."""
+    """A request that tells its connection when it has been read. One with a body is refused: none is needed,
+    and a body that is announced and never sent would hold a thread.
+    """
 
     def parse_request(self) -> None:
         super().parse_request()
+        if self.ready and (self.chunked_read or int(self.inheaders.get(b"Content-Length", 0)) != 0):
+            self.ready = False
+            self.simple_response("413 Request Entity Too Large", "expected a request without body\n")
         self.conn.is_reading = False
 
 
@@ -144,7 +148,6 @@ class Server(WsgiServer):
 
     ConnectionClass = Connection
     max_request_header_size = MAX_HEADER
-    max_request_body_size = MAX_BODY
     keep_alive_conn_limit = MAX_CONNECTIONS // 2
     expiration_interval = LOOP_TICK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ class Listener:
             application = GuardedApplication(application, guard)
             adapter = TlsAdapter(guard.context) if guard.has_tls else None
         self._server = Server(wanted.host, wanted.port, application, adapter)
+        # With it cheroot would take whatever file is number 3 for its socket, and not ask for the address.
+        os.environ.pop("LISTEN_PID", None)
         try:
             self._server.prepare()
         except OSError as error:
