@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 from tests.real.tiny_model import make_tiny_model
 from tests.tools import binaries, vllm_cpu
+
+# Several tests may share two cores: time says nothing of a property.
+settings.register_profile("exporter", deadline=None)
+settings.load_profile("exporter")
 
 Tool = Callable[..., Path]
 

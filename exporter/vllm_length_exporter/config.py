@@ -25,19 +25,10 @@ from typing import Any
 
 import msgspec
 
+from vllm_length_exporter.settings.logs import FileLog, Log, StdinLog, parse_log
 from vllm_length_exporter.settings.mistake import ConfigError, KeyedError, KeyPath, dotted
 from vllm_length_exporter.settings.strict import convert
-from vllm_length_exporter.settings.values import (
-    CONTROL,
-    Duration,
-    FileLog,
-    Log,
-    StdinLog,
-    Url,
-    file_path,
-    parse_log,
-    shown,
-)
+from vllm_length_exporter.settings.values import CONTROL, Duration, Url, file_path, shown
 from vllm_length_exporter.web.address import Address
 
 __all__ = [

@@ -9,6 +9,7 @@ from vllm_length_exporter import config
 from vllm_length_exporter.derive.values import Value
 from vllm_length_exporter.derive.view import Horizon
 from vllm_length_exporter.resume import Point
+from vllm_length_exporter.settings import logs
 from vllm_length_exporter.sources.http import Endpoint
 from vllm_length_exporter.sources.logs.file import FileLog
 from vllm_length_exporter.sources.logs.lines import LogError, LogSource
@@ -83,12 +84,28 @@ def _watch(key: Key, point: Point | None) -> Watch:
     )
 
 
-def log_source(log: config.Log, position: dict[str, object] | None) -> LogSource:
-    """The source of a configured log, from `position` on. Raises LogError where its kind cannot be used here."""
-    if isinstance(log, config.FileLog):
-        return FileLog(log.path, position)
-    if isinstance(log, config.StdinLog):
-        return StdinLog()
+def log_source(log: logs.Log, position: dict[str, object] | None) -> LogSource:
+    """The source of a configured log, from `position` on. Raises LogError where its kind cannot be used here.
+
+    A kind's client is imported when it is used: most exporters need none.
+    """
+    match log:
+        case logs.FileLog(path):
+            return FileLog(path, position)
+        case logs.StdinLog():
+            return StdinLog()
+        case logs.DockerLog(container, url):
+            from vllm_length_exporter.sources.logs.docker import DockerLog
+
+            return DockerLog(container, position, base_url=url)
+        case logs.KubernetesLog(container, pod, namespace):
+            from vllm_length_exporter.sources.logs.kubernetes import KubernetesLog
+
+            return KubernetesLog(container, pod, namespace, position)
+        case logs.JournaldLog(unit):
+            from vllm_length_exporter.sources.logs.journald import JournaldLog
+
+            return JournaldLog(unit, position)
     raise LogError(f"no source for a log of kind {type(log).__name__}")
 
 

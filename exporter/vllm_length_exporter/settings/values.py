@@ -1,11 +1,9 @@
-"""Values that a person writes as text: durations, addresses of servers, where a log is."""
+"""Values that a person writes as text: durations, addresses of servers, paths."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -79,56 +77,6 @@ class Url(str):
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-class Log:
-    """Where a server's log is: one kind of source."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileLog(Log):
-    """The log is a file, which may appear later and may be rotated."""
-
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class StdinLog(Log):
-    """The log comes on the exporter's standard input."""
-
-
-def _stdin(given: object, folder: Path) -> StdinLog:
-    del folder
-    if given is not True:
-        raise ValueError(f"expected stdin: true, got {shown(given)}")
-    return StdinLog()
-
-
-# `log: /var/log/vllm.log` and `log: "-"` are short for `log: {file: …}` and `log: {stdin: true}`.
-# A further kind is one class and one row.
-LOG_KINDS: dict[str, Callable[[object, Path], Log]] = {
-    "file": lambda given, folder: FileLog(file_path(given, folder)),
-    "stdin": _stdin,
-}
-
-
-def parse_log(given: object, folder: Path) -> Log:
-    """One kind of log.
-
-    Raises:
-        ValueError: it is none, or more than one.
-    """
-    if given == "-":
-        return StdinLog()
-    if isinstance(given, str | Path):
-        return FileLog(file_path(given, folder))
-    kinds = ", ".join(LOG_KINDS)
-    if not isinstance(given, dict) or len(given) != 1:
-        raise ValueError(f'expected a path, "-" for standard input, or one of the keys {kinds}')
-    ((kind, settings),) = given.items()
-    if kind not in LOG_KINDS:
-        raise ValueError(f"unknown kind of log {shown(kind)}; expected one of {kinds}")
-    return LOG_KINDS[kind](settings, folder)
 
 
 def file_path(given: object, folder: Path) -> Path:
