@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from vllm_length_exporter.derive.evidence import Evidence, server_state
-from vllm_length_exporter.derive.values import ServerView, State, Value
+from vllm_length_exporter.derive.values import ServerView, State
 from vllm_length_exporter.derive.view import Horizon, assemble
 from vllm_length_exporter.server import (
     PollFailure,
@@ -22,6 +22,7 @@ from vllm_length_exporter.server import (
 from vllm_length_exporter.sources.http import FetchError, FetchFailure, HttpSource
 from vllm_length_exporter.story import Story
 from vllm_length_exporter.vllm.lines import LogParser
+from vllm_length_exporter.vllm.model_config import Config, checked_config
 from vllm_length_exporter.vllm.models import AnswerError, read_models, read_version
 from vllm_length_exporter.vllm.page import Page, read_page
 
@@ -39,7 +40,7 @@ class Inspection:
         self._state = ServerState(name)
         self._page: Page | None = None
         self._live = False
-        self._window: Value[int] | None = None
+        self._config: Config | None = None
         self.has_log = False
         self.complaints: list[str] = []
 
@@ -61,6 +62,10 @@ class Inspection:
     def read_models(self, body: bytes) -> None:
         """Take a saved answer of /v1/models. Raises AnswerError."""
         self._state = answered_models(self._state, read_models(body), 0.0)
+
+    def read_model_config(self, body: bytes, name: str) -> None:
+        """Take the model's config.json, for its window. Raises ModelConfigError."""
+        self._config = checked_config(body, name)
 
     def ask(self, source: HttpSource) -> None:
         """Read page, models and version of a live server.
@@ -109,7 +114,7 @@ class Inspection:
                 state = replace(state, page=self._page, page_at=0.0, first_page_at=0.0)
         # The files are of one life: its numbers are told even where the log tells its end as well.
         sources = Evidence(state.page, state.cards, state.version, story)
-        return assemble(state, sources, self._condition(state), Horizon(), 0.0, self._window)
+        return assemble(state, sources, self._condition(state), Horizon(), 0.0, self._config)
 
     def _condition(self, state: ServerState) -> State:
         condition = server_state(state, 0.0, Horizon().stale_after)

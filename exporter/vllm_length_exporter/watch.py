@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from vllm_length_exporter.collectors.snapshot import ServerSnapshot, SourceStatus
-from vllm_length_exporter.derive.values import Value
 from vllm_length_exporter.derive.view import Horizon, view
 from vllm_length_exporter.server import (
     Counts,
@@ -28,6 +27,7 @@ from vllm_length_exporter.sources.http import Endpoint, FetchError, FetchFailure
 from vllm_length_exporter.sources.logs.lines import Batch, Line, LogError, LogSource
 from vllm_length_exporter.vllm.events import Event
 from vllm_length_exporter.vllm.lines import LogParser
+from vllm_length_exporter.vllm.model_config import Config
 from vllm_length_exporter.vllm.models import AnswerError, read_models, read_version
 from vllm_length_exporter.vllm.page import PageError, PageReader
 
@@ -84,7 +84,7 @@ class Watch:
         pace: Pace | None = None,
         *,
         key: object = None,
-        model_window: Value[int] | None = None,
+        model_config: Config | None = None,
         counts: Counts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -94,7 +94,7 @@ class Watch:
         self._http = HttpSource(endpoint)
         self._log = log
         self._pace = pace or Pace()
-        self._model_window = model_window
+        self._model_config = model_config
         self._monotonic, self._wall = monotonic, wall
         self._lock = threading.Lock()
         self._reader = PageReader()
@@ -255,7 +255,7 @@ class Watch:
             now = self._monotonic()
             self._published = ServerSnapshot(
                 server=self.name,
-                view=view(self._state, now, self._pace.horizon, self._model_window),
+                view=view(self._state, now, self._pace.horizon, self._model_config),
                 counts=self._state.counts,
                 sources=tuple(self._status(row, now) for row in self._shown_sources()),
             )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from vllm_length_exporter import config
-from vllm_length_exporter.derive.values import Value
 from vllm_length_exporter.derive.view import Horizon
 from vllm_length_exporter.resume import Point
 from vllm_length_exporter.settings import logs
@@ -14,6 +14,7 @@ from vllm_length_exporter.sources.http import Endpoint
 from vllm_length_exporter.sources.logs.file import FileLog
 from vllm_length_exporter.sources.logs.lines import LogError, LogSource
 from vllm_length_exporter.sources.logs.stdin import StdinLog
+from vllm_length_exporter.vllm.model_config import Config, ModelConfigError, checked_config
 from vllm_length_exporter.watch import Pace, Watch
 
 # A page may come late by this many intervals before its series are dropped.
@@ -79,7 +80,7 @@ def _watch(key: Key, point: Point | None) -> Watch:
         log,
         key.pace,
         key=key,
-        model_window=model_window(server),
+        model_config=model_config(server.model_config),
         counts=point.counts if point else None,
     )
 
@@ -109,7 +110,17 @@ def log_source(log: logs.Log, position: dict[str, object] | None) -> LogSource:
     raise LogError(f"no source for a log of kind {type(log).__name__}")
 
 
-def model_window(server: config.Server) -> Value[int] | None:
-    """The window that the server's config.json derives, if one was named."""
-    del server
-    return None
+def model_config(path: Path | None) -> Config | None:
+    """The config.json that the user named.
+
+    Raises:
+        ConfigError: it cannot be read, or is no configuration of a model.
+    """
+    if path is None:
+        return None
+    try:
+        return checked_config(path.read_bytes(), str(path))
+    except OSError as error:
+        raise config.ConfigError(f"model_config: {path}: cannot be read: {error.strerror}") from error
+    except ModelConfigError as error:
+        raise config.ConfigError(f"model_config: {error}") from error

@@ -99,6 +99,37 @@ def test_why_the_limit_is_what_it_is(tmp_path: Path) -> None:
     assert default["window"]["value"] == default["effective"]["value"] == 8192
 
 
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        ("0.32.0-explicit4096", 8192),
+        ("0.16.0-explicit4096", 8192),
+        ("0.26.0-yarn", 32768),
+        ("0.32.0-yarn", 8192),
+    ],
+)
+def test_a_config_json_gives_the_window_by_the_rule_of_the_version(
+    name: str, window: int, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(truth(name)["model_config"]))
+    told = answer(*files(name, tmp_path), "--model-config", str(config))
+    assert told["limits"]["window"]["value"] == window
+    if "explicit" in name:
+        assert told["limits"]["window"]["source"] == "model_config"
+        assert told["why"][0]["note"].startswith("max_position_embeddings")
+
+
+def test_a_config_json_that_is_none_is_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    for body in ("", "[]", "{", '{"max_position_embeddings": "many"}'):
+        config.write_text(body)
+        result = doctor(*files("0.32.0-hybrid", tmp_path), "--model-config", str(config))
+        assert result.exit_code == 2, body
+        assert str(config) in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
 def test_standard_input_is_a_log() -> None:
     result = doctor("--log", "-", stdin="\n".join(log_lines("0.26.0-kvtoosmall")))
     assert result.exit_code == 0

@@ -13,6 +13,7 @@ from vllm_length_exporter.commands.option import UnusableInput, format_option, o
 from vllm_length_exporter.derive.values import Severity
 from vllm_length_exporter.inspection import Inspection, NothingRecognisedError
 from vllm_length_exporter.sources.http import Endpoint, FetchError, HttpSource
+from vllm_length_exporter.vllm.model_config import ModelConfigError
 from vllm_length_exporter.vllm.models import AnswerError
 from vllm_length_exporter.vllm.page import PageError
 
@@ -66,6 +67,8 @@ def doctor(
             inspection.read_model_config(_bytes(model_config), model_config)
     except (PageError, AnswerError) as error:
         raise UnusableInput(f"{metrics if isinstance(error, PageError) else models}: {error}") from error
+    except ModelConfigError as error:
+        raise UnusableInput(str(error)) from error
     try:
         view = inspection.view()
     except NothingRecognisedError as error:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vllm_length_exporter.vllm import model_config
+from vllm_length_exporter.vllm.model_config import Config
 from vllm_length_exporter.vllm.names import Quantity
 from vllm_length_exporter.vllm.page import Page
-from vllm_length_exporter.vllm.release import within
+from vllm_length_exporter.vllm.release import parsed, within
 
 from .evidence import Evidence
 from .values import Disagreement, Limits, Unknown, Value
@@ -23,10 +25,11 @@ class LimitsFound:
     limits: Limits
     unknown: tuple[Unknown, ...] = ()
     disagreements: tuple[Disagreement, ...] = ()
+    window_rule: str | None = None  # how a config.json gave the window: the key, and the RoPE rule
 
 
-def limits(evidence: Evidence, window: Value[int] | None = None) -> LimitsFound:
-    """Everything that limits a request's length; `window` is the one derived from a config.json, if given."""
+def limits(evidence: Evidence, config: Config | None = None) -> LimitsFound:
+    """Everything that limits a request's length; `config` is the model's config.json, if the user named it."""
     candidates = _candidates(evidence)
     effective = candidates[0] if candidates else None
     unknown = []
@@ -35,7 +38,9 @@ def limits(evidence: Evidence, window: Value[int] | None = None) -> LimitsFound:
     requested, mode = _requested(evidence)
     if evidence.story.arguments is None:
         unknown.append(Unknown("max_model_len_requested", "the start in the log (non-default args)"))
-    found_window = _window(evidence) or window
+    found_window, window_rule = _window(evidence), None
+    if found_window is None and config is not None:
+        found_window, window_rule = _window_of(config, evidence)
     if found_window is None:
         unknown.append(
             Unknown("model_window", "the log of a start without --max-model-len, or --model-config")
@@ -61,6 +66,7 @@ def limits(evidence: Evidence, window: Value[int] | None = None) -> LimitsFound:
         ),
         tuple(unknown),
         _agreement(candidates),
+        window_rule,
     )
 
 
@@ -146,6 +152,24 @@ def _window(evidence: Evidence) -> Value[int] | None:
         return None
     derived = story.model_length if story.model_length is not None else story.max_seq_len
     return None if derived is None else Value(derived, "engine_log")
+
+
+def _window_of(config: Config, evidence: Evidence) -> tuple[Value[int] | None, str | None]:
+    """The window that this version derives from a config.json, and by which key and RoPE rule."""
+    version = evidence.vllm_version
+    try:
+        derived = model_config.window(config, parsed(version[0] if version else None))
+    except (
+        model_config.ModelConfigError
+    ):  # told where the file was read; a rule of this version alone may fail
+        return None, None
+    if derived is None:
+        return None, None
+    rule = derived.key or "no length key: vLLM's fallback"
+    if derived.rope_type is not None:
+        factor = f" x {derived.rope_factor:g}" if derived.rope_factor is not None else ""
+        rule += f", RoPE {derived.rope_type}{factor} ({derived.rope_rule})"
+    return Value(derived.window, "model_config"), rule
 
 
 def _scheduler(evidence: Evidence) -> tuple[Value[int] | None, Value[int] | None]:

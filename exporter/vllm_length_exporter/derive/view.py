@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vllm_length_exporter.server import ServerState
+from vllm_length_exporter.vllm.model_config import Config
 
 from .capacity import capacity, is_v0
 from .chain import chain
@@ -28,16 +29,16 @@ class Horizon:
 
 
 def view(
-    state: ServerState, now: float, horizon: Horizon, model_window: Value[int] | None = None
+    state: ServerState, now: float, horizon: Horizon, model_config: Config | None = None
 ) -> ServerView | None:
     """All that can be said of a server at `now`, or None before anything was tried.
 
-    `model_window` is the window derived from a config.json that the user named.
+    `model_config` is the model's config.json, if the user named it.
     """
     condition = server_state(state, now, horizon.stale_after)
     if condition is None:
         return None
-    return assemble(state, evidence(state, now, horizon.stale_after), condition, horizon, now, model_window)
+    return assemble(state, evidence(state, now, horizon.stale_after), condition, horizon, now, model_config)
 
 
 def assemble(
@@ -46,11 +47,10 @@ def assemble(
     condition: State,
     horizon: Horizon,
     now: float,
-    model_window: Value[int] | None = None,
-    window_rule: str | None = None,
+    model_config: Config | None = None,
 ) -> ServerView:
     """The view from sources that the caller vouches for (files that belong together, or a live server's)."""
-    found_limits = limits(sources, model_window)
+    found_limits = limits(sources, model_config)
     effective = found_limits.limits.effective
     found_capacity = capacity(sources, effective.value if effective is not None else None)
     found_rejections = rejections(sources, state)
@@ -66,7 +66,7 @@ def assemble(
         vllm_version=None if version is None else Value(*version),
         engine_generation=_generation(sources),
         limits=found_limits.limits,
-        why=chain(sources, found_limits.limits, found_capacity.engines, window_rule),
+        why=chain(sources, found_limits.limits, found_capacity.engines, found_limits.window_rule),
         capacity=found_capacity.engines,
         pressure=pressure(sources, state, horizon.window),
         rejections=found_rejections.rejections,

@@ -8,18 +8,23 @@ from packaging.version import InvalidVersion, Version
 
 
 @lru_cache(maxsize=256)
+def parsed(text: str | None) -> Version | None:
+    """A version text as a version, or None where it is none."""
+    if text is None:
+        return None
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
 def release(text: str | None) -> tuple[int, int, int] | None:
     """Major, minor and patch of a version text, or None where it is no version.
 
     A development or candidate build counts as the release it leads to: it has that release's behaviour.
     """
-    if text is None:
-        return None
-    try:
-        version = Version(text)
-    except InvalidVersion:
-        return None
-    return version.major, version.minor, version.micro
+    version = parsed(text)
+    return None if version is None else (version.major, version.minor, version.micro)
 
 
 def within(text: str | None, first: str | None = None, last: str | None = None) -> bool | None:
