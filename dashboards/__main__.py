@@ -11,7 +11,7 @@ from vllm_length_exporter.mixin.thresholds import Thresholds
 from vllm_length_exporter.mixin.thresholds_file import ThresholdsError, read
 
 from .boards import boards
-from .panels import Json
+from .parts import Json
 from .selector import Selector
 from .thresholds import FILE
 

@@ -14,7 +14,8 @@ from vllm_length_exporter.collectors.startup import STARTS
 from vllm_length_exporter.mixin.rule import NAME, Dashboard
 
 from .modern import modern
-from .panels import DATASOURCE, Json, row
+from .panels import row
+from .parts import DATASOURCE, Json
 from .selector import VARIABLES, Selector
 
 WIDTH = 24  # columns of Grafana's grid
@@ -143,8 +144,6 @@ def _annotation(name: str, color: str, expr: str, title: str) -> Json:
         "enable": True,
         "hide": False,
         "iconColor": color,
-        "expr": expr,
-        "step": "1m",
         "titleFormat": title,
         "target": {
             "expr": expr,

@@ -1,83 +1,15 @@
-"""Panels: the one place that knows grafanalib. What it gets wrong is put right afterwards, in `modern`."""
+"""Panels: with `board`, the one place that knows grafanalib. What it gets wrong is mended in `modern`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, Literal
 
 from grafanalib import core  # type: ignore[import-untyped]
 
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-
-# Grafana's names of units.
-TOKENS = "locale"  # 8,192 and not 8.19 K: lengths are compared digit by digit
-COUNT = "locale"
-RATIO = "percentunit"
-BYTES = "bytes"
-SECONDS = "s"
-PER_SECOND = "cps"
-REQUESTS_PER_SECOND = "reqps"
-FACTOR = "suffix: ×"
-TEXT = "string"
-
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One question to Prometheus; `legend` names its series, `dashed` draws them as a line to compare with."""
-
-    expr: str
-    legend: str = "__auto"
-    unit: str | None = None  # where it differs from the panel's
-    dashed: bool = False
-    right: bool = False  # on an axis of its own
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Colours from a value on: `Steps("green", (0.9, "orange"), (0.95, "red"))`."""
-
-    base: str
-    above: tuple[tuple[float, str], ...] = ()
-
-    def as_json(self) -> list[Json]:
-        return [
-            {"color": self.base, "value": None},
-            *({"color": color, "value": value} for value, color in self.above),
-        ]
-
-
-PLAIN = Steps("text")
-BLUE = Steps("blue")
-ZERO_IS_GOOD = Steps("green", ((1, "red"),))
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A value shown as a word in a colour."""
-
-    text: str
-    color: str
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: `field` is a label's name, or `Value #A` of query A."""
-
-    field: str
-    title: str
-    unit: str = TEXT
-    steps: Steps = PLAIN
-    words: Mapping[str, Word] | None = None
-    coloured: bool = False
-    bar: bool = False
-    width: int | None = None
-    link: tuple[str, str] | None = None  # title, URL
-    decimals: int | None = None
-    maximum: float | None = None
+from .overrides import column_override, fixed, links, mappings, override, query_overrides
+from .parts import BLUE, COUNT, DATASOURCE, PLAIN, RATIO, TEXT, TOKENS, Column, Json, Query, Steps, Word
 
 
 def stat(
@@ -102,12 +34,12 @@ def stat(
         noValue=no_value,
         thresholds=steps.as_json(),
         color={"mode": "thresholds"},
-        mappings=_mappings(words),
+        mappings=mappings(words),
         reduceCalc="lastNotNull",
         graphMode="area" if spark else "none",
         colorMode="value",
         textMode=text_mode,
-        overrides=_query_overrides(queries),
+        overrides=query_overrides(queries),
         extraJson={
             "options": {"showPercentChange": False, "wideLayout": True, "percentChangeColorMode": "standard"}
         },
@@ -198,13 +130,12 @@ def lines(
     stacked: bool = False,
     stepped: bool = False,
     as_bars: bool = False,
-    log: bool = False,
     decimals: int | None = None,
     colors: Mapping[str, str] | None = None,
 ) -> Any:
     """Curves over time. `steps` draws thresholds as dashed lines, `colors` fixes those of series by legend."""
-    overrides = _query_overrides(queries)
-    overrides += [_override("byName", name, color=_fixed(color)) for name, color in (colors or {}).items()]
+    overrides = query_overrides(queries)
+    overrides += [override("byName", name, color=fixed(color)) for name, color in (colors or {}).items()]
     legend = {
         "showLegend": True,
         "displayMode": "table" if not stacked else "list",
@@ -216,7 +147,7 @@ def lines(
         dataSource=DATASOURCE,
         targets=_targets(queries, instant=False),
         unit=unit,
-        valueMin=None if log else 0,
+        valueMin=0,
         valueMax=maximum,
         valueDecimals=decimals,
         maxDataPoints=None,
@@ -225,7 +156,6 @@ def lines(
         fillOpacity=60 if stacked or as_bars else 8,
         showPoints="never",
         stacking={"mode": "normal" if stacked else "none", "group": "A"},
-        scaleDistributionType="log" if log else "linear",
         thresholds=(steps or PLAIN).as_json(),
         thresholdsStyleMode="dashed" if steps else "off",
         tooltipMode="multi",
@@ -251,12 +181,12 @@ def timeline(
         description=description,
         dataSource=DATASOURCE,
         targets=_targets(queries, instant=False),
-        mappings=_mappings(words),
+        mappings=mappings(words),
         thresholds=PLAIN.as_json(),
         maxDataPoints=None,
         showValue="auto",
         extraJson={
-            "fieldConfig": {"defaults": {"noValue": no_value, "unit": TEXT, "links": _links(link)}},
+            "fieldConfig": {"defaults": {"noValue": no_value, "unit": TEXT, "links": links(link)}},
             "options": {
                 "legend": {"showLegend": False, "calcs": []},
                 "tooltip": {"sort": "none"},
@@ -297,7 +227,7 @@ def table(
         transformations=chosen,
         thresholds=PLAIN.as_json(),
         maxDataPoints=None,
-        overrides=[_column_override(column) for column in columns],
+        overrides=[column_override(column) for column in columns],
         extraJson={
             "fieldConfig": {"defaults": {"noValue": no_value, "color": {"mode": "thresholds"}}},
             "options": {
@@ -330,68 +260,3 @@ def _targets(
         )
         for letter, query in zip(ascii_uppercase, queries, strict=False)
     ]
-
-
-def _mappings(words: Mapping[str, Word] | None) -> list[Json]:
-    if not words:
-        return []
-    options = {
-        value: {"text": word.text, "color": word.color, "index": index}
-        for index, (value, word) in enumerate(words.items())
-    }
-    return [{"type": "value", "options": options}]
-
-
-def _query_overrides(queries: Sequence[Query]) -> list[Json]:
-    overrides = []
-    for letter, query in zip(ascii_uppercase, queries, strict=False):
-        properties: Json = {}
-        if query.unit is not None:
-            properties["unit"] = query.unit
-        if query.dashed:
-            properties["custom.lineStyle"] = {"fill": "dash", "dash": [8, 6]}
-            properties["custom.fillOpacity"] = 0
-            properties["color"] = _fixed("text")
-        if query.right:
-            properties["custom.axisPlacement"] = "right"
-        if properties:
-            overrides.append(_override("byFrameRefID", letter, **properties))
-    return overrides
-
-
-def _column_override(column: Column) -> Json:
-    properties: Json = {
-        "unit": column.unit,
-        "thresholds": {"mode": "absolute", "steps": column.steps.as_json()},
-    }
-    if column.words:
-        properties["mappings"] = _mappings(column.words)
-    if column.bar:
-        properties["custom.cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
-        properties["min"] = 0
-    elif column.coloured:
-        properties["custom.cellOptions"] = {"type": "color-text"}
-    if column.width is not None:
-        properties["custom.width"] = column.width
-    if column.link is not None:
-        properties["links"] = _links(column.link)
-    if column.decimals is not None:
-        properties["decimals"] = column.decimals
-    if column.maximum is not None:
-        properties["max"] = column.maximum
-    return _override("byName", column.title, **properties)
-
-
-def _override(matcher: str, option: str, **properties: Any) -> Json:
-    return {
-        "matcher": {"id": matcher, "options": option},
-        "properties": [{"id": name, "value": value} for name, value in properties.items()],
-    }
-
-
-def _links(link: tuple[str, str] | None) -> list[Json]:
-    return [{"title": link[0], "url": link[1]}] if link else []
-
-
-def _fixed(color: str) -> Json:
-    return {"mode": "fixed", "fixedColor": color}

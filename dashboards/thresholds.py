@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vllm_length_exporter.mixin.thresholds import Thresholds
 
-from .panels import Steps
+from .parts import Steps
 
 FILE = Path(__file__).parent.parent / "alerts" / "thresholds.yml"
 WARNING, CRITICAL = "orange", "red"

@@ -6,7 +6,7 @@ from vllm_length_exporter.collectors.findings import FINDING
 from vllm_length_exporter.collectors.startup import STATE
 from vllm_length_exporter.derive.values import Severity, State
 
-from .panels import Steps, Word
+from .parts import Steps, Word
 from .selector import Selector
 
 STATE_COLORS = {

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Section, line, section
-from dashboards.panels import (
-    PER_SECOND,
-    RATIO,
-    SECONDS,
-    ZERO_IS_GOOD,
-    Column,
-    Query,
-    Word,
-    lines,
-    stat,
-    table,
-    timeline,
-)
+from dashboards.panels import bars, lines, stat, table, timeline
+from dashboards.parts import PER_SECOND, RATIO, SECONDS, ZERO_IS_GOOD, Column, Query, Word
 from dashboards.selector import Selector
 from dashboards.thresholds import disagreement_steps
 from dashboards.words import SOURCE_UP
@@ -146,15 +135,14 @@ def _logs(select: Selector) -> Section:
         unit=PER_SECOND,
         no_value=NO_LOG,
     )
-    events = lines(
+    events = bars(
         "Events recognised in logs",
-        "What the lines told, by kind. Lines without any event at the server's start: a log format "
+        "What the lines told since the exporter's start, by kind. None at a server's start: a log format "
         "that is not known.",
-        Query(f"sum by (event) (rate({select(LOG_EVENTS)}[$__rate_interval]))", "{{event}}"),
-        unit=PER_SECOND,
+        Query(f"sort_desc(sum by (event) ({select(LOG_EVENTS)}))", "{{event}}"),
         no_value="No line told anything yet",
     )
-    return section("Logs", line(7, (12, log_lines), (12, events)))
+    return section("Logs", line(9, (12, log_lines), (12, events)))
 
 
 def _numbers(select: Selector) -> Section:

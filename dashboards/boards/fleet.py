@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dashboards.board import Board, Section, line, section
 from dashboards.links import to_server, to_server_of_series
-from dashboards.panels import (
+from dashboards.panels import lines, stat, table, timeline
+from dashboards.parts import (
     PER_SECOND,
     RATIO,
     REQUESTS_PER_SECOND,
@@ -13,10 +14,6 @@ from dashboards.panels import (
     Column,
     Query,
     Steps,
-    lines,
-    stat,
-    table,
-    timeline,
 )
 from dashboards.selector import Selector
 from dashboards.thresholds import preemption_steps, usage_steps
@@ -184,7 +181,7 @@ def _servers(select: Selector) -> Section:
         columns=columns,
         sort=("Worst", True),
     )
-    return section("Servers, worst first", line(9, (24, servers)))
+    return section("Servers, worst first", line(8, (24, servers)))
 
 
 def _pressure(select: Selector) -> Section:

@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Section, line, section
-from dashboards.panels import (
-    FACTOR,
-    RATIO,
-    REQUESTS_PER_SECOND,
-    TOKENS,
-    Column,
-    Query,
-    Steps,
-    bars,
-    lines,
-    stat,
-    table,
-)
+from dashboards.panels import bars, lines, stat, table
+from dashboards.parts import BLUE, FACTOR, RATIO, REQUESTS_PER_SECOND, TOKENS, Column, Query, Steps
 from dashboards.selector import Selector
 from dashboards.thresholds import limit_by_workload_steps, truncated_share_steps
 from vllm_length_exporter.collectors.kv_cache import CONCURRENCY
@@ -147,7 +136,7 @@ def _lengths(select: Selector) -> Section:
         no_value=FEW,
     )
     recommended_by_share = bars(
-        "Limit that serves a share of requests (tokens)",
+        "Limit for a share of requests (tokens)",
         "The smallest --max-model-len that would have served that share of the finished requests.",
         *(
             Query(f"max({select(RECOMMENDED, coverage=share)})", name)
@@ -171,7 +160,7 @@ def _concurrency(select: Selector) -> Section:
         Query(f"sum by (tokens) (floor({select(CONCURRENCY_AT)}))"),
         columns=(
             Column("tokens", "Tokens a request", unit=TOKENS, width=160),
-            Column("Value", "Fit at once", unit=TOKENS, bar=True),
+            Column("Value", "Fit at once", unit=TOKENS, steps=BLUE, bar=True),
         ),
         before=(
             {

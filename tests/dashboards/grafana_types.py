@@ -1,7 +1,7 @@
 """Grafana's own published types as JSON Schema: what a board of each version is made of.
 
-npm fetches `@grafana/schema` of each version under `.cache/grafana-types`, once, and `typescript-json-schema` turns the
-types into a schema. An object takes no key that its type does not name: that is how leftovers of old Grafanas are found.
+npm fetches `@grafana/schema` of each version under `.cache/grafana-types`, once, and `typescript-json-schema` makes a
+schema of the types. An object takes no key that its type does not name: that is how leftovers of old Grafanas are found.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _make() -> None:
         place = FOLDER / f"grafana-{version}"
         shutil.copy(FOLDER / "board.ts", place)
         made = _run(
-            [*"npx --no-install typescript-json-schema board.ts Root".split(), *FLAGS],
+            ["npx", "--no-install", "typescript-json-schema", "board.ts", "Root", *FLAGS],
             place,
         )
         (FOLDER / f"{version}.json").write_text(made)
