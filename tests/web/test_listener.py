@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -285,3 +287,27 @@ def test_a_fault_of_ours_is_a_500_and_one_record(listen: Listen, caplog: pytest.
     (record,) = caplog.records
     assert record.levelname == "ERROR"
     assert record.exc_info is not None
+
+
+def test_no_file_left_to_accept_with_is_told_once_and_survived() -> None:
+    command = [sys.executable, "-m", "tests.web.few_files"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        port = int(url.rpartition(":")[2])
+        with ExitStack() as stack:
+            for _ in range(30):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            assert 'msg="cannot accept connections" error="[Errno 24] Too many open files"' in (
+                process.stdout.readline()
+            )
+        wait_for(
+            lambda: requests.get(url + "/-/healthy", timeout=5).ok,
+            seconds=10,
+            what="it answers again",
+            ignoring=(requests.RequestException,),
+        )
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(10) == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import socket
 import ssl
 import sys
@@ -38,6 +39,7 @@ TICK = 0.25  # seconds between two looks at the exchanges
 LOOP_TICK = 0.1  # seconds at most until the accept loop sees that it shall stop
 STOP = 0.3  # seconds that exchanges have to end when the server stops
 ACCEPT_PAUSE = 1.0  # seconds to wait after the accept loop failed, so that it does not spin
+ACCEPT_QUIET = 60.0  # seconds without such a failure before one is worth a line again
 LOOP = "web"  # the name of the thread that runs the accept loop
 USE_TLS = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 28\r\n\r\n"
@@ -168,6 +170,7 @@ class Server(WsgiServer):
         self._open: dict[Connection, None] = {}
         self._open_lock = threading.Lock()
         self._stopping = threading.Event()
+        self._accept_failed = -math.inf  # monotonic time of the last failure
 
     def bind(self, family: int, type: int, proto: int = 0) -> socket.socket:  # noqa: A002  # cheroot's name
         """Remember why it failed: cheroot passes on only a text."""
@@ -212,8 +215,13 @@ class Server(WsgiServer):
         if not traceback or level < logging.ERROR:
             logger.debug(msg)
         elif threading.current_thread().name == LOOP:
-            logger.error("cannot accept connections", extra={"error": str(sys.exc_info()[1])})
+            now = time.monotonic()
+            if now - self._accept_failed > ACCEPT_QUIET:
+                logger.error("cannot accept connections", extra={"error": str(sys.exc_info()[1])})
+            self._accept_failed = now
+            # cheroot looks at no other connection while it cannot accept, so that none would ever be closed.
             self._stopping.wait(ACCEPT_PAUSE)
+            self._connections._expire(time.time() - ACCEPT_PAUSE / 2)  # type: ignore[attr-defined]
         else:
             logger.error(msg, exc_info=True)
 
