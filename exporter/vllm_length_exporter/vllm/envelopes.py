@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LAYERS = 8  # no shipping chain is longer; a line that goes on has no vLLM in it
-ANSI = re.compile(
-    r"(?:\x1b|\\u001b|\\x1b|\\033|#033|\^\[)(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
-)
+_SEQUENCE = r"(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
+ANSI = re.compile(rf"\x1b{_SEQUENCE}")
+# Shippers spell the escape sign out. Only what stands about the header is colour: the rest may be escaped text.
+SPELT = re.compile(rf"(?:\\u001b|\\x1b|\\033|#033|\^\[){_SEQUENCE}")
+HEADER_LENGTH = 250
 BARE = ("(", "INFO", "ERROR", "WARNING", "DEBUG", "CRITICAL", "Traceback", " ")
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
@@ -33,7 +35,7 @@ _LAYER = re.compile(
             rf"\[ *\d+\.\d+\] {_HOST} [^\s:\[\]]+(?:\[\d+\])?: ",  # journald short-monotonic
             r"\[pod/[^\]\s]+\] ",  # kubectl logs --prefix
             r"[A-Za-z0-9][\w.-]* *\| ",  # docker compose
-            r"\d+[:-](?=[A-Za-z(\[])",  # grep -n
+            r"\d+[:-](?=[A-Za-z(\[{<\"' #\\^]|\d{4}-|\d+\.\d+s )",  # grep -n
             r"\d+\.\d+s \d+ ",  # a notebook service numbers the lines
         )
     )
@@ -59,8 +61,8 @@ class JsonRecord:
 class Peeled:
     """A line without its envelopes; `record` where it was a whole JSON record.
 
-    `whole` is False for a piece of a line that the container runtime cut; pieces of one `channel` belong
-    together.
+    `channel` is set where a container runtime's envelope came off: what is in it is still to be peeled.
+    `whole` is False for a piece of a line that the runtime cut; pieces of one channel belong together.
     """
 
     text: str
@@ -70,16 +72,24 @@ class Peeled:
 
 
 def bare(line: str) -> str:
-    """The line without its end and without colour, also where a shipper has spelt the escape sign out."""
+    """The line without its end and without colour."""
     line = line.rstrip("\r\n")
-    if "\x1b" in line or "[0" in line or "[1;" in line or "[3" in line or "[9" in line:
-        line = ANSI.sub("", line)
-    return line
+    return ANSI.sub("", line) if "\x1b" in line else line
+
+
+def _without_spelt_colour(text: str) -> str:
+    if "[" not in text[:HEADER_LENGTH] or text[:HEADER_LENGTH].lstrip().startswith(("'", '"')):
+        return text  # in a quoted string the escapes are the string's own
+    return SPELT.sub("", text[:HEADER_LENGTH]) + text[HEADER_LENGTH:]
 
 
 def peel(line: str) -> Peeled:
-    """What is left of a line when every envelope is off."""
-    text, whole, channel = bare(line), True, ""
+    """What is left of a line when its envelopes are off.
+
+    A container runtime's is the last that is taken off: its lines may be pieces, so what is in them can only
+    be peeled when they are together.
+    """
+    text = bare(line)
     for _ in range(LAYERS):
         if text.startswith(BARE):
             break
@@ -87,17 +97,21 @@ def peel(line: str) -> Peeled:
             inner = _json(text)
             if inner is None:
                 break
-            if inner.record is not None:
+            if inner.record is not None or inner.channel:
                 return inner
-            text, whole, channel = bare(inner.text), whole and inner.whole, channel + inner.channel
+            text = bare(inner.text)
             continue
         layer = _LAYER.match(text)
         if layer is None:
-            break
-        if tag := layer.group("tag"):
-            whole, channel = tag == "F", channel + layer.group("cri").split()[1]
+            colour = SPELT.match(text)
+            if colour is None:
+                break
+            text = text[colour.end() :]
+            continue
         text = text[layer.end() :]
-    return Peeled(text, whole, channel)
+        if tag := layer.group("tag"):
+            return Peeled(text, tag == "F", layer.group("cri").split()[1])
+    return Peeled(_without_spelt_colour(text))
 
 
 def pasted(text: str) -> list[str] | None:
@@ -110,8 +124,9 @@ def pasted(text: str) -> list[str] | None:
     if match is None:
         return None
     quote, body = match.group("quote"), match.group("body").rstrip().rstrip(",")
+    whole = body.endswith(quote)
     body = body.removesuffix(quote)
-    if "\\" not in body and '""' not in body:
+    if not whole and "\\" not in body and quote * 2 not in body:
         return None
     body = body.replace(quote * 2, quote)
     try:
@@ -123,13 +138,14 @@ def pasted(text: str) -> list[str] | None:
 
 def unescaped(body: str) -> str:
     """The text with its backslash escapes read."""
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _escape, body)
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|033|.)", _escape, body)
 
 
 def _escape(match: re.Match[str]) -> str:
     code = match.group(1)
-    if len(code) == 5:
-        return chr(int(code[1:], 16))
+    if len(code) > 1:
+        number = 0x1B if code == "033" else int(code[1:], 16)
+        return "\ufffd" if 0xD800 <= number < 0xE000 else chr(number)
     return {"n": "\n", "r": "\r", "t": "\t"}.get(code, code)
 
 
@@ -160,7 +176,7 @@ def _json(text: str) -> Peeled | None:
         return None
     if isinstance(log := value.get("log"), str):  # docker's json-file, and shippers that keep its key
         cut = "stream" in value and "time" in value and not log.endswith("\n")
-        return Peeled(log.rstrip("\r\n"), not cut, str(value.get("stream", "")))
+        return Peeled(log.rstrip("\r\n"), not cut, str(value.get("stream") or "log"))
     if "MESSAGE" in value:  # journalctl -o json
         return Peeled(
             _journal_text(value["MESSAGE"]), value.get("CONTAINER_PARTIAL_MESSAGE") != "true", "journal"

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from vllm_length_exporter.vllm.envelopes import JsonRecord, bare, pasted, peel, unescaped
+from vllm_length_exporter.vllm.envelopes import JsonRecord, pasted, peel, unescaped
 from vllm_length_exporter.vllm.events import Event, EventName, Process, StartFailure
 from vllm_length_exporter.vllm.lifecycle import ECHOES, Lifecycle, Phase
 from vllm_length_exporter.vllm.messages import Found, Index
@@ -23,6 +23,7 @@ from vllm_length_exporter.vllm.records import Header, Line, Raised, Traceback, t
 FINISHED = '" 200 OK'  # the end of an access-log line that tells nothing of length
 HEADERS_KEPT = 64  # of one process, to know a record's later lines by
 PROCESSES_KEPT = 256
+RUNTIMES = 2  # container runtimes round one another
 LONGEST_PIECES = 8 * 2**20  # characters of a line in pieces that are kept until its end comes
 LONGEST_PROMPT = 10_000  # lines of a logged prompt that are passed over at most
 
@@ -59,6 +60,7 @@ class _Record:
     known: bool = False  # a row matched whose text is complete: the same header again is a new record
     head: Found | None = None  # the row that announces a traceback
     asgi: bool = False
+    loose: bool = False  # its formatter puts no header on later lines
     done: bool = False  # it has told what it had to tell
     traceback: Traceback = field(default_factory=Traceback)
 
@@ -110,7 +112,7 @@ class LogParser:
         events: list[Event] = []
         pieces, self._pieces = self._pieces, {}
         for text in pieces.values():
-            events += self._text(text)
+            events += self._line(text, RUNTIMES)
         for process, writer in self._writers.items():
             events += self._finish(process, writer)
         self._prompt = 0
@@ -118,18 +120,20 @@ class LogParser:
 
     # --- from a line to a record
 
-    def _line(self, line: str) -> list[Event]:
+    def _line(self, line: str, depth: int = 0) -> list[Event]:
         peeled = peel(line)
-        if not peeled.whole or peeled.channel in self._pieces:
-            text = self._pieces.pop(peeled.channel, "") + peeled.text
+        if peeled.channel:
+            channel = f"{peeled.channel}{depth}"
+            text = self._pieces.pop(channel, "") + peeled.text
             if not peeled.whole and len(text) < LONGEST_PIECES:
-                self._pieces[peeled.channel] = text
+                self._pieces[channel] = text
                 return []
-            return self._text(text)
+            return self._line(text, depth + 1) if depth < RUNTIMES else []
         if peeled.record is not None:
             return self._json(peeled.record)
         if not self._plain and (lines := pasted(peeled.text) or _escaped(peeled.text)):
-            events = [event for text in lines for event in self._text(bare(text))]
+            self._plain = True  # what is in a pasted string is no pasted string
+            events = [event for text in lines for event in self._line(text)]
             self._plain = False
             return events
         return self._text(peeled.text)
@@ -140,6 +144,8 @@ class LogParser:
         if self._prompt:
             self._prompt = 0 if _REQUEST_END.search(text[-600:]) else self._prompt - 1
             return []
+        if "''" in text or '""' in text:
+            text = _undoubled(text)
         line = taken_apart(text)
         if line.header is None:
             return self._printed(line)
@@ -184,11 +190,12 @@ class LogParser:
             if not again:
                 return self._continued(line, record)
         events = self._finish_announced(line.process, writer)
-        record = writer.records[header] = _Record(line.text, header.level, header.stamp)
+        loose = header.location is None
+        record = writer.records[header] = _Record(line.text, header.level, header.stamp, loose=loose)
         writer.records.move_to_end(header)
         if len(writer.records) > HEADERS_KEPT:
             writer.records.popitem(last=False)
-        found = _find(_LOG, line.text)
+        found = _LOG.find(line.text)
         if found is None:
             return events + self._begins_with_an_error(line, record)
         return events + self._begins(found, line, record, writer)
@@ -196,6 +203,8 @@ class LogParser:
     def _begins(self, found: Found, line: Line, record: _Record, writer: _Writer) -> list[Event]:
         row = found.message
         record.known = not (row.client or row.head or row.continued or row.within is not None)
+        if row.continued:
+            writer.announced = record
         if row.within:
             return []  # it counts as a later line of its record only
         if row.head:
@@ -239,7 +248,7 @@ class LogParser:
         return []
 
     def _uvicorn(self, line: Line, text: str) -> list[Event]:
-        found = _find(_UVICORN, line.text)
+        found = _UVICORN.find(line.text)
         if found is None:
             return []
         if found.message.event is EventName.ACCESS:
@@ -258,6 +267,8 @@ class LogParser:
         """A line without a header: of uvicorn's or the interpreter's traceback, or of no interest."""
         writer = self._writers.get(line.process)
         record = None if writer is None else writer.printed
+        if record is None and writer is not None and writer.announced is not None and writer.announced.loose:
+            return self._continued(line, writer.announced)
         if record is None:
             if not self._life.may_be_starting:
                 return []
@@ -353,13 +364,12 @@ def _escaped(text: str) -> list[str] | None:
     return lines if all(taken_apart(line).header for line in lines) else None
 
 
-def _find(index: Index, text: str) -> Found | None:
-    found = index.find(text)
-    if found is None:
-        for mark in ("''", '""'):  # a log that was quoted for another language
-            if found is None and mark in text:
-                found = index.find(text.replace(mark, mark[0]))
-    return found
+def _undoubled(text: str) -> str:
+    """A text that was quoted for another language, where every quote mark stands twice."""
+    for mark in ("'", '"'):
+        if mark * 2 in text and all(len(run) % 2 == 0 for run in re.findall(f"{mark}+", text)):
+            text = text.replace(mark * 2, mark)
+    return text
 
 
 def _tells_of_a_start(text: str) -> bool:

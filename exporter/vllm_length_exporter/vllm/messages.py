@@ -66,12 +66,6 @@ _INT = r"-?\d[\d,]*(?:\.0+)?"
 _NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
 
 
-def _arguments(text: str) -> Mapping[str, FieldValue]:
-    if text.startswith("{''"):  # a log that was quoted for another language
-        text = text.replace("''", "'")
-    return arguments(text) or {}
-
-
 def _engine(text: str) -> FieldValue:
     return str(int(text))
 
@@ -110,6 +104,7 @@ KINDS: Mapping[str, tuple[str, Converter]] = {
     "word": (r"\S+", str),
     "name": (r"[\w./-]+", str),
     "id": (r"[a-z_]+", str),
+    "device": (r"[A-Za-z]{2,10}(?: \+ [a-z]+)?", str),
     "method": (r"[A-Z]+", str),
     "prompt": (r"(?:encoder|decoder)", str),
     "address": (r"[^ ]*", str),
@@ -117,7 +112,7 @@ KINDS: Mapping[str, tuple[str, Converter]] = {
     "rest": (r".*", str),
     "gap": (r"\s*", str),
     "logo": (r"[█▄▀ ]+", str),
-    "arguments": (r"\{.*", _arguments),
+    "arguments": (r"\{.*", lambda text: arguments(text) or {}),
     "namespace": (r".*", lambda text: arguments(text, bare=True) or {}),
     "config": (r".*", engine_config),
     "statistics": (r".*", lambda text: _statistics(text) or {}),

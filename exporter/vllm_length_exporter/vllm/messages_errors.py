@@ -68,7 +68,7 @@ STARTUP_ERRORS = (
     _start("kv_too_small_1", _F.KV_CACHE_TOO_SMALL, "0.7.0", "0.7.3", _too_small("models's", "GB", f" {_TRY}")),
     _start("kv_too_small_2", _F.KV_CACHE_TOO_SMALL, "0.8.5", "0.9.0.1",
            _too_small("models's", "GiB", f"[[{_ESTIMATE}]]{{_:gap}}{_TRY}")),
-    _start("kv_too_small_3", _F.KV_CACHE_TOO_SMALL, "0.9.1", "0.12.0",
+    _start("kv_too_small_3", _F.KV_CACHE_TOO_SMALL, "0.8.5", "0.12.0",
            _too_small("models's", "GiB", f" [[{_ESTIMATE}]]{{_:gap}}{_TRY}"), also=("kv_too_small_2",)),
     _start("kv_too_small_4", _F.KV_CACHE_TOO_SMALL, "0.13.0", "0.13.0",
            _too_small("models's", "GiB", f" [[{_ESTIMATE} ]] {_TRY}{_SEE_DOCS}")),
@@ -281,8 +281,8 @@ REQUEST_ERRORS = (
     _request("truncate_gt_9", "0.32.0", "0.32.0",
              "{_:id}={truncate_prompt:int} cannot be greater than {_:id} = {input_tokens_at_most:int}.‖ Please request a "
              "smaller truncation size."),
-    _request("truncate_lt1_1", "0.6.3", "0.18.1", "truncate_prompt_tokens must be >= 1, got {truncate_prompt:int}"),
-    _request("truncate_lt1_2", "0.18.1", "0.32.0",
+    _request("truncate_lt1_1", "0.4.3", "0.10.1.1", "truncate_prompt_tokens must be >= 1, got {truncate_prompt:int}"),
+    _request("truncate_lt1_2", "0.10.2", "0.16.0",
              "truncate_prompt_tokens must be an integer >= 1 or -1, got {truncate_prompt:int}", also=("truncate_lt1_3",)),
     _request("truncate_mm", "0.31.0", "0.32.0",
              "truncate_prompt_tokens={truncate_prompt:int} would split or drop a(n) {_:word} item, which spans tokens "

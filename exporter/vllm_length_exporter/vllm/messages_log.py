@@ -52,7 +52,7 @@ START = (
     _log("args_namespace", _E.ARGUMENTS, "0.4.3", "0.8.5", "args: Namespace({:namespace})"),
     _log("api_server_version", _E.VERSION, "0.4.3", "0.14.1", "vLLM API server version {version:word}"),
     _log("logo_version", _E.VERSION, "0.15.1", "0.32.0", "{_:logo}version {version:word}", within=""),
-    _log("api_server_starting_1", _E.OTHER, "0.7.3", "0.7.3", "Starting vLLM API server on http://{_:word}",
+    _log("api_server_starting_1", _E.OTHER, "0.7.3", "0.9.0.1", "Starting vLLM API server on http://{_:word}",
          also=("api_server_starting_2",)),
     _log("api_server_starting_2", _E.OTHER, "0.8.5", "0.9.0.1", "Starting vLLM API server on https://{_:word}"),
     _log("api_server_starting_3", _E.OTHER, "0.9.1", "0.17.1", "Starting vLLM API server {_:int} on {_:word}"),
@@ -112,7 +112,7 @@ START = (
          "correct and within the model context size.", "WARNING"),
     _log("allow_long_2", _E.WINDOW, "0.10.2", "0.32.0", ABOVE_WINDOW + "‖ {_:text}", "WARNING"),
     _log("allow_long_3", _E.WINDOW, "0.12.0", "0.32.0", ABOVE_WINDOW, "WARNING"),
-    _log("sw_cap_1", _E.OTHER, "0.7.0", "0.7.0",
+    _log("sw_cap_1", _E.OTHER, "0.7.0", "0.11.0",
          "{_:word} has interleaved attention, which is currently not supported by the XFORMERS backend. Disabling "
          "sliding window and capping the max length to the sliding window size ({sliding_window:int}).", "WARNING",
          also=("sw_cap_2",)),
@@ -165,9 +165,9 @@ CAPACITY = (
          "reserved for HPUGraphs (VLLM_GRAPH_RESERVED_MEM={_:num}), {available_bytes:gib} GiB reserved for KV cache"),
     _log("kv_cache_size_1", _E.KV_CAPACITY, "0.8.5", "0.27.1", f"GPU {_SIZE}", also=("kv_cache_size_2",),
          fixed={"device": "GPU"}),
-    _log("kv_cache_size_3", _E.KV_CAPACITY, "0.28.0", "0.29.0", f"GPU {_SIZE}, {_CONCURRENCY}",
+    _log("kv_cache_size_3", _E.KV_CAPACITY, "0.28.0", "0.32.0", f"GPU {_SIZE}, {_CONCURRENCY}",
          fixed={"device": "GPU"}, also=("kv_cache_size_4",)),
-    _log("kv_cache_size_4", _E.KV_CAPACITY, "0.30.0", "0.32.0", f"{{device:text}} {_SIZE}, {_CONCURRENCY}"),
+    _log("kv_cache_size_4", _E.KV_CAPACITY, "0.30.0", "0.32.0", f"{{device:device}} {_SIZE}, {_CONCURRENCY}"),
     _log("max_concurrency_1", _E.KV_CAPACITY, "0.6.3", "0.27.1", _CONCURRENCY, also=("max_concurrency_2",)),
     _log("num_blocks_1", _E.KV_BLOCKS, "0.2.7", "0.6.6",
          "# GPU blocks: {num_gpu_blocks:int}, # CPU blocks: {num_cpu_blocks:int}"),
@@ -179,7 +179,7 @@ CAPACITY = (
     _log("num_blocks_5", _E.KV_BLOCKS, "0.6.6", "0.6.6",
          "# HPU blocks: {num_gpu_blocks:int}, # CPU blocks: {num_cpu_blocks:int}"),
     _log("num_blocks_6", _E.KV_BLOCKS, "0.7.0", "0.11.0",
-         "# {device:name} blocks: {num_gpu_blocks:int}, # CPU blocks: {num_cpu_blocks:int}"),
+         "# {device:device} blocks: {num_gpu_blocks:int}, # CPU blocks: {num_cpu_blocks:int}"),
     # The sum over all data-parallel engines, so it is no engine's number of blocks.
     _log("cache_config_info_init_1", _E.KV_BLOCKS, "0.9.0.1", "0.9.0.1",
          "vllm cache_config_info with initialization after num_gpu_blocks is: {num_gpu_blocks_total:int}"),
@@ -259,7 +259,7 @@ CAPACITY = (
          f"Using fp8_e5m2 data type to store kv cache. {_LOW_MEMORY}But it may cause slight accuracy drop. Currently "
          "we only support fp8 without scaling factors and make e5m2 as a default format.",
          fixed={"kv_cache_dtype": "fp8_e5m2"}),
-    _log("kv_dtype_2", _E.OTHER, "0.4.3", "0.9.2",
+    _log("kv_dtype_2", _E.OTHER, "0.4.3", "0.32.0",
          f"Using fp8 data type to store kv cache. {_LOW_MEMORY}{_NO_SCALE}", fixed={"kv_cache_dtype": "fp8"},
          also=("kv_dtype_5",)),
     _log("kv_dtype_3", _E.OTHER, "0.10.0", "0.19.1",
@@ -308,7 +308,7 @@ SERVING = (
          also=("stats_v1_parts",)),
     _log("stats_v0_prefix", _E.OTHER, "0.5.5", "0.10.2",
          "Prefix cache hit rate: GPU: {_:num}%, CPU: {_:num}%"),
-    _log("iteration_details_1", _E.OTHER, "0.26.0", "0.29.0", _ITERATION + "{_:rest}, GPU KV cache usage: {_:num}%"
+    _log("iteration_details_1", _E.OTHER, "0.26.0", "0.32.0", _ITERATION + "{_:rest}, GPU KV cache usage: {_:num}%"
          "{_:rest}", also=("iteration_details_2",)),
     _log("iteration_details_2", _E.OTHER, "0.30.0", "0.32.0", _ITERATION + "{_:rest} KV cache usage: {_:num}%{_:rest}"),
     _log("preempt_v0", _E.PREEMPTED, "0.4.3", "0.10.2",

@@ -29,9 +29,10 @@ def _bounds(found: dict[str, FieldValue]) -> None:
         exact = room is not None and counted > room + 1
         found["prompt_tokens" if exact else "prompt_tokens_at_least"] = counted
     characters, most = _number(found.get("prompt_characters")), _number(found.get("characters_at_most"))
-    if characters is not None and room is not None and most:
-        # The longest token has most/room characters, so so many characters are at least so many tokens.
-        found["prompt_tokens_at_least"] = max(-(-characters * room // most), room + 1)
+    if characters is not None and room and most:
+        # vLLM allows so many characters a token as its longest token has, so these are at least so many.
+        longest = -(-most // room)
+        found["prompt_tokens_at_least"] = max(-(-characters // longest), room + 1)
     if (output := _number(found.get("output_tokens"))) is not None and "total_tokens" not in found:
         for key in ("prompt_tokens", "prompt_tokens_at_least"):
             if (prompt := _number(found.get(key))) is not None and output > 0:
