@@ -20,7 +20,11 @@ from vllm_length_exporter.collectors.snapshot import Snapshot
 from vllm_length_exporter.derive.values import ServerView
 from vllm_length_exporter.watch import Watch
 
+POLL_SLOTS = 20  # groups of servers that are polled together
+POLL_SPREAD = 2.0  # seconds over which the groups of one round are spread
 LOG_INTERVAL = 0.5  # seconds between reads of a log that had nothing more
+LOG_INTERVAL_OF_MANY = 1.0
+FEW_LOGS = 50
 SAVE_INTERVAL = 5.0  # seconds between two writes of the resume file
 CLOCK_STEP = 2.0  # seconds by which the wall clock may run away from the monotonic one
 LOOP_PATIENCE = 1.0  # the longest sleep of the loop, in seconds
@@ -149,12 +153,20 @@ class Daemon:
         return ThreadPoolExecutor(max_workers=2 * count + 1, thread_name_prefix="source")
 
     def _plan(self) -> None:
-        """One job a server and kind; servers start spread over the interval, all within its first part."""
+        """Polls are spread over the first part of the interval; each job asks the servers of its slot.
+
+        `schedule` looks at all of its jobs whenever it wakes, so there are few, however many servers.
+        """
         self._scheduler.clear()
-        spread = min(self._poll_interval, 2.0) / max(len(self._watches), 1)
-        for index, watch in enumerate(self._watches):
-            self._every(self._poll_interval, partial(self._submit, "poll", watch), index * spread)
-            self._every(LOG_INTERVAL, partial(self._submit, "log", watch), index * spread / 4)
+        slots = min(len(self._watches), POLL_SLOTS)
+        spread = min(self._poll_interval, POLL_SPREAD) / max(slots, 1)
+        for slot in range(slots):
+            polled = self._watches[slot::slots]
+            self._every(self._poll_interval, partial(self._submit_all, "poll", polled), slot * spread)
+        with_log = [watch for watch in self._watches if watch.has_log]
+        if with_log:
+            often = LOG_INTERVAL if len(with_log) <= FEW_LOGS else LOG_INTERVAL_OF_MANY
+            self._every(often, partial(self._submit_all, "log", with_log), 0.0)
         if self._state_dir is not None:
             self._every(SAVE_INTERVAL, self._save, SAVE_INTERVAL)
 
@@ -162,6 +174,10 @@ class Daemon:
         planned = self._scheduler.every(seconds).seconds.do(job)  # type: ignore[arg-type]  # takes fractions
         if planned.next_run is not None:
             planned.next_run += timedelta(seconds=delay - seconds)
+
+    def _submit_all(self, kind: str, watches: list[Watch]) -> None:
+        for watch in watches:
+            self._submit(kind, watch)
 
     def _submit(self, kind: str, watch: Watch) -> None:
         key = (kind, id(watch))

@@ -119,6 +119,10 @@ class Watch:
             return self._position, self._state.counts
 
     @property
+    def has_log(self) -> bool:
+        return self._log is not None
+
+    @property
     def is_tried(self) -> bool:
         """Whether every source was asked at least once."""
         return self._sources["metrics"].tried and ("logs" not in self._sources or self._sources["logs"].tried)
