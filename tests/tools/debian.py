@@ -1,8 +1,8 @@
 """`python -m tests.tools.debian`: the Debian programs that the tests run, several releases side by side.
 
 Packages are downloaded with a private apt state and unpacked under `.cache/tools/SUITE`: the machine's own
-packages stay as they are. The mirror is the one that the machine's apt already uses. Chromium alone, which needs
-many libraries, is installed the usual way, where it is missing and where this may be done (root).
+packages stay as they are. The mirror is the one that the machine's apt already uses. What needs many libraries is
+installed the usual way, where it is missing and where this may be done (root).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "trixie": ("prometheus", "promtool", "prometheus-alertmanager"),  # 2.53, 0.28
     "forky": ("prometheus", "promtool", "prometheus-alertmanager", "docker-compose"),  # 3.5, 0.33, 2.40
 }
-INSTALLED = ("chromium", "fonts-dejavu-core")  # by apt-get install
+# program: packages, for apt-get install
+INSTALLED: dict[str, tuple[str, ...]] = {"chromium": ("chromium", "fonts-dejavu-core"), "npm": ("npm",)}
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ALERTMANAGER_TEMPLATES = Path("/usr/share/prometheus")  # compiled into Debian's alertmanager
 
@@ -37,7 +38,7 @@ def main() -> int:
     try:
         fetch_packages()
         link_alertmanager_templates()
-        install_chromium()
+        install_missing()
     except FetchError as error:
         print(f"tests.tools.debian: {error}", file=sys.stderr)
         return 1
@@ -132,13 +133,16 @@ def link_alertmanager_templates() -> None:
         ) from error
 
 
-def install_chromium() -> None:
-    if shutil.which("chromium"):
+def install_missing() -> None:
+    missing = [
+        package for program, names in INSTALLED.items() if not shutil.which(program) for package in names
+    ]
+    if not missing:
         return
-    install = ["apt-get", "--quiet", "--yes", "--no-install-recommends", "install", *INSTALLED]
+    install = ["apt-get", "--quiet", "--yes", "--no-install-recommends", "install", *missing]
     if os.geteuid() != 0:
-        raise FetchError(f"Chromium is missing: sudo {' '.join(install)}")
-    print("apt-get install", *INSTALLED)
+        raise FetchError(f"missing on this machine: sudo {' '.join(install)}")
+    print("apt-get install", *missing, flush=True)
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     run(["apt-get", "--quiet", "-o", "Acquire::Retries=5", "update"], env=environment)
     run([*install, "-o", "Acquire::Retries=5"], env=environment)
