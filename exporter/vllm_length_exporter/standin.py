@@ -44,7 +44,14 @@ class StandIn:
         self._server: Server | None = None
         self.host, self.port = host, port
         if player.recording.pages:
-            self._server = Server((host, port), self._answer, numthreads=2, request_queue_size=64, timeout=30)
+            self._server = Server(
+                (host, port),
+                self._answer,
+                numthreads=2,
+                request_queue_size=64,
+                timeout=30,
+                shutdown_timeout=1,
+            )
             self._server.prepare()
             self.port = self._server.bind_addr[1]
 
