@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from vllm_length_exporter.collectors.sources import exporter_version
+from vllm_length_exporter.build import exporter_version
 
 # Each command's module is imported when it is used: `serve` need not wait for what `plan` needs.
 COMMANDS = {

@@ -13,11 +13,10 @@ vllm_length_exporter_build_info{python_version="3.11.7",revision="unknown",versi
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Iterator
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+
+from vllm_length_exporter.build import exporter_version, revision
 
 from .metric import Family, Metric
 from .snapshot import Snapshot
@@ -78,17 +77,3 @@ def families(snapshot: Snapshot) -> Iterator[Family]:
     for job, count in snapshot.job_errors.items():
         rows[JOB_ERRORS.name].add(count, job)
     yield from rows.values()
-
-
-@cache
-def exporter_version() -> str:
-    """The installed version; "unknown" where the package runs from a bare folder."""
-    try:
-        return version("vllm-length-exporter")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def revision() -> str:
-    """The commit that an image was built from, as its build sets it."""
-    return os.environ.get("VLLM_LENGTH_REVISION", "unknown")

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from vllm_length_exporter import report
-from vllm_length_exporter.collectors.sources import exporter_version
+from vllm_length_exporter.build import exporter_version
 from vllm_length_exporter.commands.option import UnusableInput, option
 from vllm_length_exporter.config import (
     Config,
