@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 def derive(config: dict[str, object]) -> dict[str, object]:
-    from vllm.config.model import _get_and_verify_max_len
-    from vllm.transformers_utils.config import get_config, get_hf_text_config
-    from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase
+    from vllm.config.model import _get_and_verify_max_len  # type: ignore[import-not-found]
+    from vllm.transformers_utils.config import get_config, get_hf_text_config  # type: ignore[import-not-found]
+    from vllm.transformers_utils.model_arch_config_convertor import ModelArchConfigConvertorBase  # type: ignore[import-not-found]
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config))
