@@ -10,10 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vllm_length_exporter.log_remedies import LOG_REMEDIES, version_notes
-from vllm_length_exporter.remedies import REMEDIES, Context, Fields, Remedy, other_failure, other_refusal
+from vllm_length_exporter.remedies import (
+    BY_MESSAGE,
+    REMEDIES,
+    Context,
+    Fields,
+    Remedy,
+    other_failure,
+    other_refusal,
+)
 from vllm_length_exporter.vllm.events import Event, EventName, FieldValue
 from vllm_length_exporter.vllm.lines import events as log_events
-from vllm_length_exporter.vllm.messages import Found, Kind
+from vllm_length_exporter.vllm.messages import Kind
 from vllm_length_exporter.vllm.refusals import refusal
 from vllm_length_exporter.vllm.search import LONGEST, errors, log_words
 
@@ -99,7 +107,9 @@ def explain(text: str) -> Explanation:
     if found is not None and found.message.kind is Kind.STARTUP_ERROR:
         return _startup(found.message.id, found.fields, told, context, whole=found.whole)
     if found is not None:
-        return _refused(found, told, context)
+        return _refused(found.message.id, found.fields, told, context, whole=found.whole)
+    if (refused := _asked(told, (EventName.REFUSED,))) is not None:
+        return _refused(refused.message_id, refused.fields, told, context)
     if failure is not None:
         return _startup(failure.message_id, failure.fields, told, context)
     return _log(text, told, context)
@@ -145,28 +155,32 @@ def _startup(
     return _made("startup_error", id_, cause, {**_known(told), **fields}, remedy, whole=whole)
 
 
-def _refused(found: Found, told: Sequence[Event], context: Context) -> Explanation:
-    fields = refusal(found.message.id, found.fields)
+def _refused(
+    id_: str, said: Fields, told: Sequence[Event], context: Context, *, whole: bool = False
+) -> Explanation:
+    fields = refusal(id_, said)
     cause = str(fields["cause"])
-    remedy = REMEDIES.get(cause, other_refusal)(fields, context)
+    remedy = (BY_MESSAGE.get(id_) or REMEDIES.get(cause, other_refusal))(fields, context)
     known = {key: value for key, value in _known(told).items() if key not in ("max_model_len", "requested")}
     fields = {**known, **fields}
-    return _made("request_error", found.message.id, cause, fields, remedy, whole=found.whole)
+    return _made("request_error", id_, cause, fields, remedy, whole=whole)
 
 
 def _log(text: str, told: Sequence[Event], context: Context) -> Explanation:
-    event = _asked(told)
+    event = _asked(told, _ASKED_FIRST)
     if event is None:
         found = log_words(text)
         if found is None:
             return Explanation("unknown")
+        if found.message.event is EventName.REFUSED:
+            return _refused(found.message.id, found.fields, told, context, whole=found.whole)
         event = Event(found.message.event, found.message.id, found.fields)
     fields = {**_known(told), **event.fields}
     remedy, cause = LOG_REMEDIES.get(event.name, _nothing)(fields, context)
     return _made("log", event.message_id, cause, fields, remedy)
 
 
-def _asked(told: Sequence[Event]) -> Event | None:
+def _asked(told: Sequence[Event], names: Iterable[EventName]) -> Event | None:
     """The event that the excerpt is about; of statistics the fullest, else the last of its name."""
     by_name: dict[EventName, Event] = {}
     for event in told:
@@ -176,7 +190,7 @@ def _asked(told: Sequence[Event]) -> Event | None:
         if event.name is EventName.STATISTICS and before is not None and _fuller(before, event):
             continue
         by_name[event.name] = event
-    return next((by_name[name] for name in _ASKED_FIRST if name in by_name), None)
+    return next((by_name[name] for name in names if name in by_name), None)
 
 
 def _fuller(one: Event, other: Event) -> bool:

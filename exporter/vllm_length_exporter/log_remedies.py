@@ -25,10 +25,9 @@ def capacity(fields: Fields, context: Context) -> tuple[Remedy, str]:
         summary += f" {concurrency:g} requests of {count(limit)} tokens fit at once; shorter ones more."
     advice = [
         (
-            "The capacity is what is left of the device's memory after weights and the activation peak; "
-            "it is no setting. "
-            "It moves with --gpu-memory-utilization, --kv-cache-dtype, --tensor-parallel-size and "
-            "--max-num-batched-tokens."
+            "The capacity is what is left of the device's memory after weights and the activation peak; it "
+            "is no setting. It moves with --gpu-memory-utilization, --kv-cache-dtype, --tensor-parallel-size "
+            "and --max-num-batched-tokens."
         ),
         "Tensor-parallel ranks share one capacity: each stores its part of the heads, so their lines are not added up.",
     ]
@@ -37,8 +36,7 @@ def capacity(fields: Fields, context: Context) -> tuple[Remedy, str]:
         if uneven:
             advice.append(
                 "Capacity / limit is not the concurrency here: layers with a window or with a fixed state "
-                "take less than "
-                "a full-attention token. The concurrency is the figure to trust."
+                "take less than a full-attention token. The concurrency is the figure to trust."
             )
     if many:
         advice.append("--max-num-seqs is the other cap on requests at once.")
@@ -83,8 +81,8 @@ def statistics(fields: Fields, context: Context) -> tuple[Remedy, str]:
                 summary + " The KV cache is what holds requests back.",
                 (
                     (
-                        "Operator: lower --max-model-len or --max-num-seqs, use --kv-cache-dtype fp8, or give it more "
-                        "memory or GPUs; long outputs fill a small cache with few requests."
+                        "Operator: lower --max-model-len or --max-num-seqs, use --kv-cache-dtype fp8, or "
+                        "give it more memory or GPUs; long outputs fill a small cache with few requests."
                     ),
                     "V1 logs no preemption: vllm:num_preemptions_total counts them.",
                 ),
@@ -99,8 +97,7 @@ def statistics(fields: Fields, context: Context) -> tuple[Remedy, str]:
                 (
                     (
                         "Operator: look at --max-num-seqs, at --max-num-batched-tokens (long prompts are "
-                        "computed first) and "
-                        "at --max-loras; more memory for the cache will not help."
+                        "computed first) and at --max-loras; more memory for the cache will not help."
                     ),
                 ),
             ),
@@ -144,13 +141,12 @@ def window(fields: Fields, context: Context) -> tuple[Remedy, str]:
     return (
         Remedy(
             "operator",
-            f"A warning, no failure: the limit of {count(requested)} is above the {count(derived)} that "
-            f"the model's config "
-            "derives, and VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 let it pass.",
+            f"A warning, no failure: the limit of {count(requested)} is above the {count(derived)} that the "
+            "model's config derives, and VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 let it pass.",
             (
                 (
-                    f"Operator: answers beyond {count(derived)} tokens may be worthless unless rope scaling is set in "
-                    f"config.json or --hf-overrides; --max-model-len {derived} is safe."
+                    f"Operator: answers beyond {count(derived)} tokens may be worthless unless rope scaling "
+                    f"is set in config.json or --hf-overrides; --max-model-len {derived} is safe."
                 ),
             ),
         ),
@@ -166,8 +162,8 @@ def auto_fit(fields: Fields, context: Context) -> tuple[Remedy, str]:
     return (
         Remedy(
             "operator",
-            f"vLLM chose the limit itself: {count(fitted)} instead of {count(before)}, which is what the "
-            f"KV cache holds.",
+            f"vLLM chose the limit itself: {count(fitted)} instead of {count(before)}, which is what the KV "
+            "cache holds.",
             (
                 "Operator: more memory for the KV cache raises it; --max-model-len with a number fixes it.",
                 (
@@ -188,9 +184,8 @@ def died(fields: Fields, context: Context) -> tuple[Remedy, str]:
             "An engine process ended while the server was up.",
             (
                 (
-                    "Operator: the reason is the first traceback before this line; without one look at "
-                    "the container's end "
-                    "(137 is OOM-killed). After a SIGTERM this is no crash."
+                    "Operator: the reason is the first traceback before this line; without one look at the "
+                    "container's end (137 is OOM-killed). After a SIGTERM this is no crash."
                 ),
             ),
         ),
@@ -202,6 +197,16 @@ def trap(fields: Fields, context: Context) -> tuple[Remedy, str]:
     del fields, context
     advice = ("Trust the `KV cache size` line, or kv_cache_size_tokens (0.24+).",)
     return Remedy("nobody", "Blocks x block size is not the capacity of this server.", advice), "none"
+
+
+def block_size(fields: Fields, context: Context) -> tuple[Remedy, str]:
+    del context
+    size_of_block = count(whole(fields, "block_size") or 0)
+    advice = (
+        "Metrics label block_size is the smallest of all layers' (0.18+) and may differ: --block-size was not ignored.",
+        "Blocks x block size is no capacity where layers differ: trust the `KV cache size` line.",
+    )
+    return Remedy("nobody", f"Attention layers keep {size_of_block} tokens in a block.", advice), "none"
 
 
 def model_length(fields: Fields, context: Context) -> tuple[Remedy, str]:
@@ -222,17 +227,17 @@ LOG_REMEDIES: Mapping[EventName, _Explain] = {
     EventName.AUTO_FIT: auto_fit,
     EventName.ENGINE_DIED: died,
     EventName.CAPACITY_TRAP: trap,
+    EventName.BLOCK_SIZE: block_size,
     EventName.MODEL_LENGTH: model_length,
 }
 
 _SILENT = (
-    "Since 0.32 prompt + max_tokens over the limit is no longer refused: max_tokens is cut to what is left, without a "
-    "word. A prompt over the limit is still refused."
+    "Since 0.32 prompt + max_tokens over the limit is no longer refused: max_tokens is cut to what is left, "
+    "without a word. A prompt over the limit is still refused."
 )
 _COUNTED = (
-    "0.18-0.22: the client gets 400, http_requests_total counts a 5xx, and the log holds a traceback. "
-    "Since 0.23 the log "
-    "holds only the access line."
+    "0.18-0.22: the client gets 400, http_requests_total counts a 5xx, and the log holds a traceback. Since "
+    "0.23 the log holds only the access line."
 )
 _CUT = (
     "Since 0.16 a text is cut before it is counted, so its count is a bound; 0.18 marks it with 'at least'."
@@ -246,8 +251,7 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
     "limit_above_window": (
         (
             "Since 0.30 a YaRN factor is no longer applied to max_position_embeddings, so a YaRN model's "
-            "window can fall on "
-            "upgrade."
+            "window can fall on upgrade."
         ),
         "Since 0.13 pydantic wraps the error; derived lengths may print as 8192.0.",
     ),

@@ -86,8 +86,9 @@ def cache_too_small(fields: Fields, context: Context) -> Remedy:
         )
         advice.append(f"Operator: start with --max-model-len {capacity}: that much fits as it is.")
         advice.append(
-            "Operator: without chunked prefill the profiling run is as long as --max-num-batched-tokens, which "
-            "follows the limit: --enable-chunked-prefill, or a smaller --max-num-batched-tokens, leaves more."
+            "Operator: without chunked prefill the profiling run is as long as --max-num-batched-tokens, "
+            "which follows the limit: --enable-chunked-prefill, or a smaller --max-num-batched-tokens, "
+            "leaves more."
         )
         advice.append(_more_memory(None, context))
         return Remedy("operator", summary, _kept(advice))
@@ -103,8 +104,8 @@ def cache_too_small(fields: Fields, context: Context) -> Remedy:
             advice.append(f"Operator: start with --max-model-len {value}, the longest that fits as it is.")
         elif value is not None:
             advice.append(
-                f"Operator: start with --max-model-len {value}. vLLM names {count(estimate)}; before 0.32 that "
-                "counts a block that no request can use, so one block less is what is really served."
+                f"Operator: start with --max-model-len {value}. vLLM names {count(estimate)}; before 0.32 "
+                "that counts a block that no request can use, so one block less is what is really served."
             )
     elif limit and needed and available and available > 0:
         about = limit * available // needed
@@ -134,8 +135,8 @@ def cache_too_small(fields: Fields, context: Context) -> Remedy:
             "compare stage by stage; until then the estimate is the safe value."
         )
     advice.append(
-        "Operator: a smaller --max-num-batched-tokens or --max-num-seqs shrinks the activation peak, and what "
-        "it frees becomes KV cache."
+        "Operator: a smaller --max-num-batched-tokens or --max-num-seqs shrinks the activation peak, and "
+        "what it frees becomes KV cache."
     )
     return Remedy("operator", summary, _kept(advice))
 
@@ -148,13 +149,13 @@ def _more_memory(missing: int | None, context: Context) -> str:
     """How to make the cache larger, as far as the numbers leave it open."""
     if context.memory_is_fixed:
         return (
-            "Operator: --kv-cache-memory-bytes fixes the cache: raise that value, --gpu-memory-utilization is "
-            "ignored."
+            "Operator: --kv-cache-memory-bytes fixes the cache: raise that value, --gpu-memory-utilization "
+            "is ignored."
         )
     if context.is_cpu:
         return (
-            "Operator: on the CPU backend raise VLLM_CPU_KVCACHE_SPACE (GiB) or --kv-cache-memory-bytes, if the "
-            "machine has the memory."
+            "Operator: on the CPU backend raise VLLM_CPU_KVCACHE_SPACE (GiB) or --kv-cache-memory-bytes, if "
+            "the machine has the memory."
         )
     if missing is None:
         return "Operator: raise --gpu-memory-utilization if the card has memory that nothing else uses."
@@ -162,13 +163,14 @@ def _more_memory(missing: int | None, context: Context) -> str:
     card = missing / max(1 - utilization, 0.001)  # so large must it be for the unused share to do
     if card > LARGEST_CARD:
         return (
-            f"Operator: {size(missing)} more is needed, more than --gpu-memory-utilization can win on any card: more "
-            "GPUs (--tensor-parallel-size) or smaller weights."
+            f"Operator: {size(missing)} more is needed, more than --gpu-memory-utilization can win on any "
+            "card: more GPUs (--tensor-parallel-size) or smaller weights."
         )
     return (
-        f"Operator: or make room for {size(missing)} more. --gpu-memory-utilization wins at most what it leaves: from "
-        f"{utilization:g} on that takes a card of {card / GIB:.0f} GiB or more that nothing else uses (it is ignored "
-        "where --kv-cache-memory-bytes is set; on CPU it is VLLM_CPU_KVCACHE_SPACE)."
+        f"Operator: or make room for {size(missing)} more. --gpu-memory-utilization wins at most what it "
+        f"leaves: from {utilization:g} on that takes a card of {card / GIB:.0f} GiB or more that nothing "
+        "else uses (it is ignored where --kv-cache-memory-bytes is set; on CPU it is "
+        "VLLM_CPU_KVCACHE_SPACE)."
     )
 
 
@@ -211,13 +213,13 @@ def above_window(fields: Fields, context: Context) -> Remedy:
         (
             f"Operator: start with --max-model-len {window}, or leave the flag out: {count(window)} is then the limit.",
             (
-                "Operator: what counts is the config.json that vLLM loads, not the model card: if the card promises "
-                f"more, its rope scaling (YaRN, factor {factor}) has to be in config.json or in --hf-overrides; then "
-                "--max-model-len may go up to what that derives."
+                "Operator: what counts is the config.json that vLLM loads, not the model card: if the card "
+                f"promises more, its rope scaling (YaRN, factor {factor}) has to be in config.json or in "
+                "--hf-overrides; then --max-model-len may go up to what that derives."
             ),
             (
-                "Operator: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 turns the error into a warning; beyond the window answers "
-                "get worse, and with absolute positions the server fails."
+                "Operator: VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 turns the error into a warning; beyond the window "
+                "answers get worse, and with absolute positions the server fails."
             ),
         ),
     )
@@ -256,8 +258,8 @@ def batched_tokens(fields: Fields, context: Context) -> Remedy:
         return Remedy("operator", "A step holds fewer tokens than the longest request.", ())
     return Remedy(
         "operator",
-        f"Without chunked prefill a prompt is computed in one step, and a step holds {count(batched)} tokens, fewer "
-        f"than the limit of {count(limit)}.",
+        f"Without chunked prefill a prompt is computed in one step, and a step holds {count(batched)} "
+        f"tokens, fewer than the limit of {count(limit)}.",
         (
             "Operator: --enable-chunked-prefill computes long prompts over several steps.",
             f"Operator: or --max-num-batched-tokens {limit}.",
@@ -281,12 +283,11 @@ def out_of_memory(fields: Fields, context: Context) -> Remedy:
         (
             (
                 "Operator: lower --gpu-memory-utilization (by 0.05): it leaves more beside the KV cache. "
-                "Raising it makes "
-                "this worse."
+                "Raising it makes this worse."
             ),
             (
-                "Operator: or --enforce-eager (no graphs), a smaller --max-num-seqs or --max-num-batched-tokens, fewer "
-                "LoRA slots."
+                "Operator: or --enforce-eager (no graphs), a smaller --max-num-seqs or "
+                "--max-num-batched-tokens, fewer LoRA slots."
             ),
         ),
     )
@@ -337,8 +338,8 @@ def prompt_too_long(fields: Fields, context: Context) -> Remedy:
         return Remedy("client", "The prompt alone is longer than the limit.", (_SHORTER,))
     asked = output if output is not None and 0 < output < limit else None
     summary = (
-        f"The prompt alone, {'' if exact is not None else 'at least '}{count(prompt)} tokens, is over the limit of "
-        f"{count(limit)} on prompt and output together: no max_tokens helps."
+        f"The prompt alone, {'' if exact is not None else 'at least '}{count(prompt)} tokens, is over the "
+        f"limit of {count(limit)} on prompt and output together: no max_tokens helps."
     )
     room = limit - (asked or 1)
     advice = [
@@ -356,8 +357,8 @@ def prompt_too_long(fields: Fields, context: Context) -> Remedy:
     advice.append(_window_comes_from_config())
     if context.capacity_tokens is not None and context.capacity_tokens < total:
         advice.append(
-            f"The KV cache of this server holds {count(context.capacity_tokens)} tokens, so the limit cannot be raised "
-            "that far without more of it."
+            f"The KV cache of this server holds {count(context.capacity_tokens)} tokens, so the limit cannot "
+            "be raised that far without more of it."
         )
     return Remedy("both", summary, tuple(advice))
 
@@ -370,8 +371,8 @@ def sum_too_long(fields: Fields, context: Context) -> Remedy:
         return Remedy("both", "Prompt and max_tokens together are over the limit.", (_SHORTER,))
     least = "" if exact is not None else "at least "
     summary = (
-        f"Prompt ({least}{count(prompt)}) plus max_tokens ({count(output)}) is {least}{count(prompt + output)}, over "
-        f"the limit of {count(limit)} on both together."
+        f"Prompt ({least}{count(prompt)}) plus max_tokens ({count(output)}) is "
+        f"{least}{count(prompt + output)}, over the limit of {count(limit)} on both together."
     )
     advice: list[str] = []
     if exact is not None:
@@ -380,9 +381,9 @@ def sum_too_long(fields: Fields, context: Context) -> Remedy:
         )
     else:
         advice.append(
-            f"Client: the prompt's true length is not in this message, only its bound: count it with POST "
-            f"/tokenize and "
-            f"set max_tokens to {count(limit)} minus the count (at most {limit - prompt}), or leave it out in chat."
+            "Client: the prompt's true length is not in this message, only its bound: count it with POST "
+            f"/tokenize and set max_tokens to {count(limit)} minus the count (at most {limit - prompt}), or "
+            "leave it out in chat."
         )
     if output < limit:
         advice.append(f"Client: or cut the prompt to at most {count(limit - output)} tokens.")
@@ -400,11 +401,12 @@ def sum_too_long(fields: Fields, context: Context) -> Remedy:
 
 
 def output_too_long(fields: Fields, context: Context) -> Remedy:
-    del context
     limit, output = whole(fields, "limit"), whole(fields, "output_tokens")
     prompt = whole(fields, "prompt_tokens")
     if limit is None or output is None:
         return Remedy("client", "max_tokens alone is over the limit.", (_SHORTER,))
+    if prompt is not None and prompt >= limit:
+        return no_room(fields, context)
     most = limit - prompt if prompt is not None else limit - 1
     less = "" if prompt is not None else " less the prompt"
     return Remedy(
@@ -433,15 +435,16 @@ def no_room(fields: Fields, context: Context) -> Remedy:
             summary,
             (f"Client: shorten the prompt by {shorter}.", "Operator: or raise --max-model-len."),
         )
+    asked = output if output is not None and 0 < output < limit else 1
     return Remedy(
         "both",
         f"The prompt fills the limit of {count(limit)} tokens exactly: not one is left for output.",
         (
             (
-                f"Client: cut the prompt to {count(limit - max(output or 1, 1))} tokens or fewer; POST "
-                f"/tokenize counts them."
+                f"Client: cut the prompt to {count(limit - asked)} tokens or fewer; POST "
+                "/tokenize counts them."
             ),
-            f"Operator: or --max-model-len {limit + max(output or 1, 1)} or more, if window and KV cache allow it.",
+            f"Operator: or --max-model-len {limit + asked} or more, if window and KV cache allow it.",
         ),
     )
 
@@ -451,8 +454,9 @@ _SHORTER = "Client: shorten the prompt or ask for fewer output tokens (max_token
 
 def _window_comes_from_config() -> str:
     return (
-        "The limit is what vLLM derived from the config.json it loads, or --max-model-len: a window that was stretched "
-        "elsewhere (YaRN in a trainer) counts only if rope scaling is in that config.json or in --hf-overrides."
+        "The limit is what vLLM derived from the config.json it loads, or --max-model-len: a window that was "
+        "stretched elsewhere (YaRN in a trainer) counts only if rope scaling is in that config.json or in "
+        "--hf-overrides."
     )
 
 
@@ -477,9 +481,8 @@ def other_refusal(fields: Fields, context: Context) -> Remedy:
     if output is not None and output < 1:
         return Remedy(
             "client",
-            f"max_tokens came to {output}: either the request asks for it, or the prompt fills the limit "
-            f"and nothing is "
-            "left.",
+            f"max_tokens came to {output}: either the request asks for it, or the prompt fills the limit and "
+            "nothing is left.",
             (
                 "Client: ask for at least 1, or leave max_tokens out.",
                 (
@@ -490,6 +493,34 @@ def other_refusal(fields: Fields, context: Context) -> Remedy:
         )
     return Remedy(
         "client", "vLLM refused the request for another reason than the length of prompt and output.", ()
+    )
+
+
+def v0_prompt(fields: Fields, context: Context) -> Remedy:
+    """V0's scheduler drops the request and answers 200 with an empty text."""
+    del context
+    prompt, limit = whole(fields, "prompt_tokens"), whole(fields, "limit")
+    if prompt is None or limit is None:
+        return Remedy(
+            "both",
+            "The request needs more of the KV cache than there is: V0 answered it with finish reason length.",
+            (
+                "Client: shorten the prompt or ask for fewer output tokens.",
+                "Operator: more memory for the KV cache, or a --max-model-len that it can hold.",
+            ),
+        )
+    return Remedy(
+        "both",
+        f"The prompt of {count(prompt)} tokens is over {count(limit)}, which is the smaller of the limit "
+        f"and of what one "
+        "step may hold: V0 answered it with finish reason length.",
+        (
+            (
+                f"Operator: if --max-model-len is above {count(limit)}: --max-num-batched-tokens {prompt} or more, or "
+                "--enable-chunked-prefill."
+            ),
+            f"Client: or cut the prompt to at most {count(limit)} tokens.",
+        ),
     )
 
 
@@ -507,6 +538,13 @@ REMEDIES: Mapping[str, _Advise] = {
     RefusalCause.PROMPT_PLUS_OUTPUT_TOO_LONG: sum_too_long,
     RefusalCause.OUTPUT_TOO_LONG: output_too_long,
     RefusalCause.NO_ROOM_FOR_OUTPUT: no_room,
+}
+# Messages whose cause alone does not say what to do.
+BY_MESSAGE: Mapping[str, _Advise] = {
+    "v0_prompt_too_long_1": v0_prompt,
+    "v0_prompt_too_long_2": v0_prompt,
+    "v0_prompt_too_long_3": v0_prompt,
+    "v0_fail_no_blocks": v0_prompt,
 }
 
 

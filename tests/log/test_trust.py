@@ -213,7 +213,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=4).map("".join), max_size=8))
 def test_no_line_raises(lines: list[str]) -> None:
     parser = LogParser()

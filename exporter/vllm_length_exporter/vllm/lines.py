@@ -91,6 +91,12 @@ class LogParser:
         self._answered: OrderedDict[str, None] = OrderedDict()  # refused at DEBUG; a traceback may follow
         self._quick: tuple[str, ...] = ("\0",)  # what stands before uvicorn's access lines in this stream
 
+    @property
+    def phase(self) -> Phase:
+        """Where the server is; it serves, whatever else was said, once something shows that clients can send."""
+        early = self._life.phase in (Phase.UNKNOWN, Phase.STARTING)
+        return Phase.SERVING if early and not self._life.may_be_starting else self._life.phase
+
     def feed(self, line: str) -> list[Event]:
         """The events that one physical line completes, in whatever envelope; its end is not needed."""
         # The prefix proves that uvicorn begins the line; it is learnt from the first such line.

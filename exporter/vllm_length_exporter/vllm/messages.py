@@ -192,6 +192,69 @@ def match_at(message: Message, text: str) -> tuple[Found, int] | None:
     return Found(message, fields, whole is not None), found.end() - found.start()
 
 
+Replace = Callable[[str, str, str], str]
+
+
+def rewritten(message: Message, text: str, replace: Replace) -> str | None:
+    """The text with each value put through `replace(field, kind, value)`; None where it is not the row's.
+
+    The row's own words stay. What follows a head that alone matched is the field `_tail` of the kind `rest`.
+    """
+    compiled = _with_all_values(message.template)
+    found = compiled.whole.fullmatch(text)
+    if found is None and compiled.head is not None:
+        found = compiled.head.match(text)
+    if found is None:
+        return None
+    made, position = [], 0
+    for group, field_name, kind in compiled.values:
+        start, end = found.span(group) if group in found.re.groupindex else (-1, -1)
+        if start >= 0:
+            made += [text[position:start], replace(field_name, kind, text[start:end])]
+            position = end
+    made.append(text[position : found.end()])
+    if tail := text[found.end() :]:
+        made.append(replace("_tail", "rest", tail))
+        if message.aside is not None and (aside := _with_all_values(message.aside).bare.search(tail)):
+            made.append(f" {aside.group()}")
+    return "".join(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithAllValues:
+    whole: re.Pattern[str]
+    head: re.Pattern[str] | None
+    bare: re.Pattern[str]  # the template alone, without what vLLM may add to it
+    values: tuple[tuple[str, str, str], ...]  # group, field, kind
+
+
+@cache
+def _with_all_values(template: str) -> _WithAllValues:
+    values: list[tuple[str, str, str]] = []
+
+    def grouped(part: str) -> str:
+        made = []
+        for piece in _PIECE.split(part):
+            if piece.startswith("{") and _PIECE.fullmatch(piece):
+                name, _, kind = piece[1:-1].partition(":")
+                values.append((f"v{len(values)}", name or kind, kind))
+                made.append(f"(?P<{values[-1][0]}>{KINDS[kind][0]})")
+            else:
+                made.append(_regex(piece, []))
+        return "".join(made)
+
+    head, mark, tail = template.partition("‖")
+    head_regex = grouped(head)
+    bare = head_regex + grouped(tail)
+    values.append(("suffix", "_suffix", "rest"))
+    return _WithAllValues(
+        re.compile(f"{bare}(?P<suffix>{_SUFFIX})", re.DOTALL),
+        re.compile(head_regex, re.DOTALL) if mark else None,
+        re.compile(bare, re.DOTALL),
+        tuple(values),
+    )
+
+
 def _aside(message: Message, text: str, start: int) -> dict[str, FieldValue]:
     if message.aside is None:
         return {}

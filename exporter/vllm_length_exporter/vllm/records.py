@@ -162,9 +162,9 @@ class Traceback:
         if match is None:
             return None  # another process printed in between
         raised = Raised(match.group("name").rpartition(".")[2], match.group("text") or "")
-        self.frames = False
         if raised.is_group:
-            return None  # what is in it follows
+            return None  # what is in it follows, with frames of its own or without
+        self.frames = False
         self.count += 1
         if _PYDANTIC.fullmatch(raised.text):
             self._awaits_value = True
