@@ -8,6 +8,7 @@ one may stand in the middle of a long line of the other.
 from __future__ import annotations
 
 import os
+import re
 import struct
 import time
 from collections import defaultdict
@@ -35,6 +36,7 @@ IDLE = 60.0  # seconds without a line, after which the connection is made anew: 
 STATUS_INTERVAL = 2.0  # seconds between two looks at a container that does not run
 CHUNK = 65_536
 HEADER = struct.Struct(">BxxxL")  # which stream, and how many bytes follow
+WHOLE = re.compile(rb"[^\n\r\0]{,16384}\n")
 STDOUT = 1
 LARGEST = 16 * 1024 * 1024  # bytes of a message; Docker splits them far below
 BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
@@ -237,7 +239,11 @@ class DockerLog(Feed):
                 self._hand_on_lines(lines)
                 lines = []
                 self._started_again(started_at)
-            lines += [Line(line, counted) for line in self._assemblers[stream].feed(text)]
+            assembler = self._assemblers[stream]
+            if assembler.holds or not WHOLE.fullmatch(text):
+                lines += [Line(line, counted) for line in assembler.feed(text)]
+            else:  # nearly always: one line, which needs no assembling
+                lines.append(Line(text[:-1].decode("utf-8", "replace"), counted))
         self._place = self._reading.place
         self._hand_on_lines(lines)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
 from abc import ABC, abstractmethod
+from collections import deque
 
 from vllm_length_exporter.sources.logs.lines import Batch, LogError
 
-QUEUE = 32  # batches of at most a chunk of 64 KiB: when they are not taken, the thread stops reading
+WAITING = 4 * 1024 * 1024  # bytes of lines that wait to be taken: with more, the thread stops reading
+TAKEN = 256 * 1024  # bytes of lines that one `read` gives, or a little more
+OVERHEAD = 100  # bytes that a line takes beside its characters
 PATIENCE = 5.0  # seconds for the thread to end; it is no obstacle to the program's end
 SHORTEST, LONGEST = 0.2, 10.0  # seconds between two tries to connect, doubled while nothing comes
 
@@ -19,7 +20,9 @@ class Feed(ABC):
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
-        self._batches: queue.Queue[Batch] = queue.Queue(QUEUE)
+        self._batches: deque[tuple[int, Batch]] = deque()
+        self._waiting = 0  # bytes
+        self._room = threading.Condition()
         self._error: LogError | None = None
         self._came = False
         self._thread: threading.Thread | None = None
@@ -37,7 +40,7 @@ class Feed(ABC):
         """Make a blocked `follow` end soon; called from another thread."""
 
     def read(self) -> Batch:
-        """The next batch that has come, without waiting.
+        """What has come, without waiting for more.
 
         Raises:
             LogError: nothing has come, as the source cannot be read at present; it is tried again by itself.
@@ -45,37 +48,50 @@ class Feed(ABC):
         if self._thread is None and not self.stopping.is_set():
             self._thread = threading.Thread(target=self._work, name=type(self).__name__, daemon=True)
             self._thread.start()
-        try:
-            batch = self._batches.get_nowait()
-        except queue.Empty:
+        with self._room:
+            if self._batches:
+                batch = self._taken()
+                self._room.notify_all()
+                return batch
             if self._error is not None:
                 raise self._error from None
             return Batch()
-        return Batch(batch.lines, batch.position, not self._batches.empty(), batch.restarted, batch.ended)
 
     def close(self) -> None:
         """End the thread, and wait for that, but not for a connection that is just being made."""
         self.stopping.set()
         self.cancel()
-        end = time.monotonic() + PATIENCE
-        while self._thread is not None and self._thread.is_alive() and time.monotonic() < end:
-            while not self._batches.empty():  # room for a thread that waits to hand something over
-                self._batches.get_nowait()
-            self._thread.join(0.05)
+        with self._room:
+            self._room.notify_all()
+        if self._thread is not None:
+            self._thread.join(PATIENCE)
 
     def hand_on(self, batch: Batch) -> None:
         """Put a batch into the queue; waits while that is full."""
-        self._came, self._error = True, None
-        while not self.stopping.is_set():
-            try:
-                return self._batches.put(batch, timeout=1.0)
-            except queue.Full:
-                continue
-        return None
+        size = sum(len(line.text) for line in batch.lines) + OVERHEAD * len(batch.lines)
+        with self._room:
+            self._came, self._error = True, None
+            self._room.wait_for(lambda: self._waiting < WAITING or self.stopping.is_set())
+            self._batches.append((size, batch))
+            self._waiting += size
 
     def connected(self) -> None:
         """The source can be read, even if it has nothing to say."""
-        self._came, self._error = True, None
+        with self._room:
+            self._came, self._error = True, None
+
+    def _taken(self) -> Batch:
+        """The first batches as one, up to a word on the process behind the log."""
+        size, first = self._batches.popleft()
+        lines, last = list(first.lines), first
+        while self._batches and last.ended is None and size < TAKEN:
+            if self._batches[0][1].restarted:
+                break
+            more, last = self._batches.popleft()
+            size += more
+            lines += last.lines
+        self._waiting -= size
+        return Batch(tuple(lines), last.position, True, first.restarted, last.ended)
 
     def _work(self) -> None:
         pause = SHORTEST
