@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vllm_length_exporter.planner.architecture import Architecture
 from vllm_length_exporter.planner.dtypes import stated_cache_dtype
 from vllm_length_exporter.planner.error import PlanError
 from vllm_length_exporter.planner.fields import Config
 from vllm_length_exporter.planner.groups import Group, groups
-from vllm_length_exporter.planner.layers import Reach
+from vllm_length_exporter.planner.layers import Reach, State
 from vllm_length_exporter.planner.pages import pages
 from vllm_length_exporter.planner.settings import Settings
 
@@ -162,6 +162,8 @@ def layout(model: Architecture, config: Config, settings: Settings) -> Layout:
     """
     named = settings.kv_cache_dtype
     kv_cache_dtype = stated_cache_dtype(config) if named == "auto" else named
+    if all(isinstance(cache, State) for cache in model.caches):
+        settings = replace(settings, enable_prefix_caching=False)  # not there without attention
     made = groups(pages(model, settings, kv_cache_dtype), settings)
     stages = _stages(len(model.layers), settings.pipeline_parallel_size)
     return Layout(
