@@ -94,8 +94,8 @@ class Explanation:
 
 def explain(text: str) -> Explanation:
     """What a message, an answer's body, a client's exception or a log excerpt means, and what to do."""
-    text = text[:LONGEST]
     told = log_events(text.splitlines())
+    text = text[-LONGEST:]  # the words are looked for in the end of a long text, where a failure stands
     context = _context(text, told)
     found = errors(text)
     failure = next((event for event in told if event.name is EventName.START_FAILED), None)

@@ -124,6 +124,10 @@ class LogParser:
         self._prompt = 0
         return events + self._life.idle()
 
+    def end(self) -> list[Event]:
+        """The stream ended for good, as a file does that nobody writes to: nothing is waited for."""
+        return [*self.idle(), *self.idle()]
+
     # --- from a line to a record
 
     def _line(self, line: str, depth: int = 0) -> list[Event]:
@@ -355,7 +359,7 @@ def events(lines: Iterable[str]) -> list[Event]:
     """The events of a whole log."""
     parser = LogParser()
     found = parser.feed_many(lines)
-    return [*found, *parser.idle(), *parser.idle()]
+    return [*found, *parser.end()]
 
 
 def _escaped(text: str) -> list[str] | None:

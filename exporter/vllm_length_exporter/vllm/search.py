@@ -33,7 +33,7 @@ def log_words(text: str) -> Found | None:
 
 def flattened(text: str) -> str:
     """The text in one line: envelopes, headers and escapes off, wrapped lines joined, blanks as one."""
-    lines = text[:LONGEST].translate(_TYPOGRAPHIC).splitlines()
+    lines = text[-LONGEST:].translate(_TYPOGRAPHIC).splitlines()
     joined = " ".join(_words(line) for line in lines)
     return " ".join(html.unescape(_without_escapes(joined)).split())
 
