@@ -12,7 +12,6 @@ from vllm_length_exporter.mixin.thresholds_file import ThresholdsError, read
 
 from .boards import boards
 from .parts import Json
-from .selector import Selector
 from .thresholds import FILE
 
 OUTPUT = Path(__file__).parent / "generated"
@@ -20,11 +19,7 @@ OUTPUT = Path(__file__).parent / "generated"
 
 def generated(thresholds: Thresholds) -> dict[str, Json]:
     """Every board by its file's name."""
-    select = Selector(thresholds)
-    made = {}
-    for board in boards(select):
-        made[f"{board.uid}.json"] = board.as_json(Selector(thresholds, board.variables))
-    return made
+    return {f"{uid}.json": board for uid, board in boards(thresholds).items()}
 
 
 def as_text(board: Json) -> str:

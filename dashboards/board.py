@@ -16,7 +16,7 @@ from vllm_length_exporter.mixin.rule import NAME, Dashboard
 from .modern import modern
 from .panels import row
 from .parts import DATASOURCE, Json
-from .selector import VARIABLES, Selector
+from .selector import Selector
 
 WIDTH = 24  # columns of Grafana's grid
 TAG = "vllm-length"
@@ -55,7 +55,6 @@ class Board:
     title: str
     description: str
     sections: Sequence[Section]
-    variables: tuple[str, ...] = VARIABLES
     one_server: bool = False
 
     def as_json(self, select: Selector) -> Json:
@@ -100,7 +99,7 @@ class Board:
             "model_name": (MAX_MODEL_LEN_INFO, "Model"),
             "engine": (RUNNING, "Engine"),
         }
-        for name in self.variables:
+        for name in select.variables:
             metric, label = asked[name]
             several = not (self.one_server and name == "server")
             yield core.Template(

@@ -28,7 +28,7 @@ _TARGET_KEYS = ("datasource", "expr", "format", "instant", "legendFormat", "refI
 
 def modern(board: object) -> Json:
     """A grafanalib `Dashboard` as plain JSON of schema version 41."""
-    plain: Json = json.loads(json.dumps(board, cls=DashboardEncoder, sort_keys=True))
+    plain: Json = json.loads(json.dumps(board, cls=DashboardEncoder))
     for key in _BOARD_LEFTOVERS:
         plain.pop(key, None)
     plain["schemaVersion"] = SCHEMA_VERSION

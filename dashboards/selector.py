@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from vllm_length_exporter.collectors.metric import Metric
 from vllm_length_exporter.mixin.thresholds import Thresholds
 
-# Label -> the board's variable of the same name, from the outside in.
-VARIABLES = ("server", "model_name", "engine")
-
 
 @dataclass(frozen=True, slots=True)
 class Selector:
     """`select(AT_MOST, part="total")` is the series of the servers, models and engines that the board has chosen."""
 
     thresholds: Thresholds
-    variables: tuple[str, ...] = VARIABLES
+    variables: tuple[str, ...]  # the board's, named as the labels that they choose, from the outside in
 
     def __call__(self, metric: Metric, *matchers: str, **equal: str) -> str:
         if not metric.per_server:

@@ -25,6 +25,7 @@ from vllm_length_exporter.mixin.rule import Dashboard
 
 NOT_SCRAPED = "No exporter is scraped under the job of alerts/thresholds.yml"
 NO_LOG = "No server has a log source"
+VARIABLES = ("server",)
 
 
 def board(select: Selector) -> Board:
@@ -33,7 +34,6 @@ def board(select: Selector) -> Board:
         title="vLLM length / Exporter",
         description="The exporter itself: its sources, what it reads from logs, what it withholds, what it costs.",
         sections=(_fine(select), _sources(select), _logs(select), _numbers(select), _cost(select)),
-        variables=("server",),
     )
 
 

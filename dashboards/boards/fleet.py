@@ -41,6 +41,7 @@ _SOME_LIMIT = 'limit!="nothing"'
 NO_EXPORTER = "No exporter is scraped: see the Exporter board"
 NO_PAGE = "No server is up, or its page cannot be read"
 NO_COUNT = "No server tells refusals apart: see client errors on the Server board"
+VARIABLES = ("server", "model_name")
 
 
 def board(select: Selector) -> Board:
@@ -49,7 +50,6 @@ def board(select: Selector) -> Board:
         title="vLLM length / Fleet",
         description="Every vLLM server: how long a request may be, how many fit, what is refused, and what binds.",
         sections=(_fine(select), _servers(select), _pressure(select), _states(select)),
-        variables=("server", "model_name"),
     )
 
 

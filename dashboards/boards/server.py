@@ -45,6 +45,8 @@ from .server_budget import budget, kv_cache
 from .server_requests import pressure, refused
 from .server_words import NO_PAGE, WITHHELD
 
+VARIABLES = ("server", "model_name", "engine")
+
 
 def board(select: Selector) -> Board:
     return Board(

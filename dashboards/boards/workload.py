@@ -23,6 +23,7 @@ FEW = "Too few requests finished in the exporter's workload window"
 NO_LIMIT = "The limit is not known: see the Server board"
 NO_PAGE = "No page: the server is not up, or cannot be read"
 SHARES = (("0.5", "50 %"), ("0.9", "90 %"), ("0.95", "95 %"), ("0.99", "99 %"), ("1", "all"))
+VARIABLES = ("server", "model_name", "engine")
 
 
 def board(select: Selector) -> Board:

@@ -1,7 +1,7 @@
 """Grafana's own published types as JSON Schema: what a board of each version is made of.
 
-npm fetches `@grafana/schema` of each version under `.cache/grafana-types`, once, and `typescript-json-schema` makes a
-schema of the types. An object takes no key that its type does not name: that is how leftovers of old Grafanas are found.
+npm fetches `@grafana/schema` of each version under `.cache/grafana-types`, once, and `typescript-json-schema` makes
+a schema of the types. An object takes no key that its type does not name: so leftovers of old Grafanas are found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Types:
         return found
 
     def _of_panel(self, panel: dict[str, Any]) -> list[str]:
-        kind = panel.get("type")
+        kind = str(panel.get("type"))
         if kind == "row":
             return self._against(panel, "row")
         known = self.schema["properties"]["options"]["properties"]
