@@ -44,9 +44,13 @@ def _rule(rule: Record | Alert, thresholds: Thresholds) -> dict[str, Any]:
 
 def _annotations(alert: Alert, thresholds: Thresholds) -> dict[str, str]:
     query = Query(thresholds)
-    context = (
-        f"Limit {query.shown(MAX_MODEL_LEN)} tokens, KV cache {query.shown(CAPACITY)} tokens an engine: "
-        f"{query.shown(CONCURRENCY, shape='%.3g')} requests of the limit at once."
+    context = " ".join(
+        query.shown_if(metric, text, shape)
+        for metric, text, shape in (
+            (MAX_MODEL_LEN, "Limit @ tokens.", "%.0f"),
+            (CAPACITY, "KV cache @ tokens an engine.", "%.0f"),
+            (CONCURRENCY, "@ requests of the limit fit at once.", "%.3g"),
+        )
     )
     board = f"{thresholds.links.grafana.rstrip('/')}/d/{alert.dashboard}"
     return {

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vllm_length_exporter.collectors.findings import FINDING
+from vllm_length_exporter.collectors.kv_cache import CAPACITY, CONCURRENCY, FREE
 from vllm_length_exporter.collectors.metric import Metric
 from vllm_length_exporter.collectors.startup import STATE
 from vllm_length_exporter.derive.values import State
 
 from .thresholds import Thresholds
+
+ROOM = (CAPACITY, CONCURRENCY, FREE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +51,27 @@ class Query:
         return f"max without (finding, severity) ({held}) == 1"
 
     def shown(
-        self,
-        metric: Metric,
-        *labels: str,
-        shape: str = "%.0f",
-        scale: str = "",
-        matcher: str = "",
-        over: str = "",
+        self, metric: Metric, *labels: str, shape: str = "%.0f", scale: str = "", over: str = ""
     ) -> str:
         """Template text with the value of a series that shares `labels` with the alert, or the word "unknown"."""
+        return asked(self._value(metric, labels, scale, over), "server", *labels, shape=shape)
+
+    def shown_if(self, metric: Metric, text: str, shape: str) -> str:
+        """Template text with the value of the server's series in place of the @, or nothing."""
+        value = f'{{{{ . | first | value | printf "{shape}" }}}}'
+        call = f"printf `{self._value(metric, (), '', '')}` $labels.server | query"
+        return f"{{{{ with {call} }}}}{text.replace('@', value)}{{{{ end }}}}"
+
+    def _value(self, metric: Metric, labels: tuple[str, ...], scale: str, over: str) -> str:
         same = ", ".join(f"{label}=%q" for label in ("server", *labels))
-        expr = f"max({self.recent(metric, '@', matcher, over=over)}){scale}".replace("%", "%%").replace(
-            "@", same
-        )
-        return asked(expr, "server", *labels, shape=shape)
+        # of several engines or workers the one with the least room is the one that counts
+        pick = "min" if metric in ROOM else "max"
+        return f"{pick}({self.recent(metric, same, over=over)}){scale}"
+
+    @staticmethod
+    def by_cause(expr: str) -> str:
+        """The argument of a template's `range`: the causes of a query, which holds one %q for the server."""
+        return f'printf `{expr}` $labels.server | query | sortByLabel "cause"'
 
 
 def asked(expr: str, *labels: str, shape: str = "%.0f") -> str:

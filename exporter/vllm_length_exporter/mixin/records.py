@@ -12,8 +12,6 @@ from .query import Query
 from .rule import Group, Record
 from .thresholds import seconds
 
-QUEUE = "engine:vllm_length_requests_waiting:share"
-TIME_TO_SATURATION = "engine:vllm_length_kv_cache_saturation:seconds"
 FLEET_WINDOW = "5m"
 
 
@@ -42,15 +40,14 @@ def records(query: Query) -> tuple[Group, ...]:
     )
 
 
-def _engine(query: Query) -> list[Record]:
+def time_to_saturation(query: Query) -> str:
+    """Seconds until the cache is full at the present pace, to the minute; nothing where it does not fill."""
     window = query.thresholds.kv_cache_filling.window
-    return [
-        Record(QUEUE, f"{query(WAITING)}\n/\n({query(WAITING)} + {query(RUNNING)} > 0)"),
-        Record(
-            TIME_TO_SATURATION,
-            f"(1 - avg_over_time({query(USAGE)}[5m]))\n/\n(deriv({query(USAGE)}[{window}]) > 0)",
-        ),
-    ]
+    return f"round((1 - {query.recent(USAGE)}) / (deriv({query(USAGE)}[{window}]) > 0), 60)"
+
+
+def _engine(query: Query) -> list[Record]:
+    return [Record("engine:vllm_length_kv_cache_saturation:seconds", time_to_saturation(query))]
 
 
 def windows(query: Query) -> list[str]:

@@ -76,7 +76,7 @@ def _spike(query: Query, severity: Severity, burns: tuple[Burn, ...], hold: str)
         "Requests are refused for their length.",
         f"{SERVER}: {SHARE} of the requests are refused; the objective leaves "
         f"{(1 - limit.objective) * 100:.3g} %. The limit is {query.shown(MAX_MODEL_LEN)} tokens. "
-        f"Causes in the last {longest}:{{{{ range printf `{by_cause}` $labels.server | query }}}} "
+        f"Causes in the last {longest}:{{{{ range {query.by_cause(by_cause)} }}}} "
         f'{{{{ .Labels.cause }}}} {{{{ .Value | printf "%.0f" }}}}{{{{ else }}}} unknown{{{{ end }}}}.',
         "Find the client: its prompt, or prompt plus max_tokens, is above the limit (`vllm-length-exporter explain`).",
         hold,

@@ -11,7 +11,7 @@ from vllm_length_exporter.collectors.workload import BINDING
 from vllm_length_exporter.derive.values import Severity, State
 
 from .query import Query
-from .records import QUEUE, TIME_TO_SATURATION
+from .records import time_to_saturation
 from .rule import Alert, Dashboard
 from .thresholds import Preemptions, Saturation, seconds
 
@@ -30,7 +30,7 @@ def alerts(query: Query) -> Iterator[Alert]:
 
 
 def _saturated(query: Query, severity: Severity, limit: Saturation) -> Alert:
-    recent = query.thresholds.missed_scrapes
+    waiting, running = query.recent(WAITING), query.recent(RUNNING)
     return Alert(
         "KVCacheSaturated",
         severity,
@@ -38,7 +38,7 @@ def _saturated(query: Query, severity: Severity, limit: Saturation) -> Alert:
         f"and\n"
         f"# a full cache alone is no fault: somebody must wait for it or lose it\n"
         f"(\n"
-        f"  max_over_time({QUEUE}[{recent}]) > {limit.queue:g}\n"
+        f"  {waiting} / ({waiting} + {running}) > {limit.queue:g}\n"
         f"  or\n"
         f"  {query.recent(PREEMPTION_RATE)} > {limit.preemptions_per_second:g}\n"
         f")",
@@ -74,7 +74,7 @@ def _filling(query: Query) -> Alert:
     return Alert(
         "KVCacheFilling",
         Severity.WARNING,
-        f"{TIME_TO_SATURATION} < {seconds(limit.horizon)}\n"
+        f"{time_to_saturation(query)} < {seconds(limit.horizon)}\n"
         f"and\n"
         f"avg_over_time({query(USAGE)}[5m]) >= {limit.usage:g}",
         "The KV cache will be full soon at the present pace.",

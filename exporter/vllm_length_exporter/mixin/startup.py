@@ -99,8 +99,8 @@ def _failed_otherwise(query: Query, remembered: str) -> Alert:
         f"{query(STATE, _is(State.UP))} == 1",
         "The server did not start.",
         f"{SERVER}: the start failed; causes counted in the last hour:"
-        f"{{{{ range printf `{causes}` $labels.server | query }}}} {{{{ .Labels.cause }}}}{{{{ else }}}} none, the "
-        f"failure is older than the exporter{{{{ end }}}}.",
+        f"{{{{ range {query.by_cause(causes)} }}}} {{{{ .Labels.cause }}}}{{{{ else }}}} none, the failure is older "
+        f"than the exporter{{{{ end }}}}.",
         "Run `vllm-length-exporter doctor --log FILE` on the server's log.",
         query.thresholds.startup_failed.hold,
     )

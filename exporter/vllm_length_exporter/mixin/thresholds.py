@@ -18,10 +18,12 @@ Rate = Annotated[float, Meta(ge=0, le=1e6)]
 Count = Annotated[int, Meta(ge=1)]
 Integration = Literal["webhook", "pagerduty", "slack", "email"]
 INTEGRATIONS: tuple[Integration, ...] = get_args(Integration)
+# What a name may not hold is special within a query or a template.
+ServerName = Annotated[str, Meta(pattern=r'^[^"\\`%\n]+$')]
 LabelName = Annotated[str, Meta(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]
 
 
-_MATCHER = r'\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\`]|\\.)*"|\'[^\'`\\]*\')\s*'
+_MATCHER = r'\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\`%]|\\[^`%])*"|\'[^\'`\\%]*\')\s*'
 _MATCHERS = re.compile(f"{_MATCHER}(?:,{_MATCHER})*,?")
 # Shares that the exporter publishes `vllm_length_request_tokens_at_most` for.
 SHARES = (0.5, 0.9, 0.95, 0.99, 1.0)
@@ -200,7 +202,7 @@ class JobFailing(_Section, frozen=True):
 
 class Thresholds(_Section, frozen=True):
     selector: str
-    ignored_servers: tuple[str, ...]
+    ignored_servers: tuple[ServerName, ...]
     disabled_alerts: tuple[str, ...]
     exporter_selector: str
     labels: dict[LabelName, str]

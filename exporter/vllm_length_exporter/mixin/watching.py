@@ -14,7 +14,7 @@ from .rule import Alert, Dashboard
 
 SERVER = "{{ $labels.server }}"
 EXPORTER = "{{ $labels.instance }}"
-ALIVE = (State.UP, State.SLEEPING, State.STALLED, State.STARTING)
+SERVING = (State.UP, State.SLEEPING, State.STALLED)
 
 
 def alerts(query: Query) -> Iterator[Alert]:
@@ -24,6 +24,7 @@ def alerts(query: Query) -> Iterator[Alert]:
         query,
         "SourceDown",
         'source!="logs"',
+        SERVING,
         "A source of a server's numbers cannot be read.",
         f"{SERVER}: {{{{ $labels.source }}}} gave nothing good lately, and the server is there. "
         f"Series that came from it are withheld.",
@@ -34,6 +35,7 @@ def alerts(query: Query) -> Iterator[Alert]:
         query,
         "LogLost",
         'source="logs"',
+        (*SERVING, State.STARTING),
         "The server's log cannot be read any more.",
         f"{SERVER}: failed starts and, on versions that log them, refused requests are not seen now.",
         "Check the path, the permissions and the rotation of the log that the exporter was given.",
@@ -73,13 +75,20 @@ def _no_statistics(query: Query) -> Alert:
 
 
 def _source(
-    query: Query, name: str, which: str, summary: str, description: str, action: str, hold: str
+    query: Query,
+    name: str,
+    which: str,
+    states: tuple[State, ...],
+    summary: str,
+    description: str,
+    action: str,
+    hold: str,
 ) -> Alert:
     return Alert(
         name,
         Severity.WARNING,
         # with the server gone its sources are gone too: that has an alert of its own
-        f"{query.recent(UP, which)} == 0\nand ignoring (source, state)\n{query.state(*ALIVE)}",
+        f"{query.recent(UP, which)} == 0\nand ignoring (source, state)\n{query.state(*states)}",
         summary,
         description,
         action,
@@ -144,7 +153,8 @@ def _exporter(query: Query) -> Iterator[Alert]:
         "ExporterJobFailing",
         Severity.WARNING,
         f"increase({errors}[{window}]) > 0\nor  # the first error of a job is a new series, which does not grow\n"
-        f"({errors} unless last_over_time({errors}[{window}] offset {window})) > 0",
+        f"({errors} unless last_over_time({errors}[{window}] offset {window})) > 0\n"
+        f"and on (job, instance)\nlast_over_time({query(BUILD)}[{window}] offset {window})",
         "A part of the exporter fails.",
         f"{EXPORTER}: one of its jobs failed in the last {window} of a fault of its own.",
         "The exporter's log holds the fault; please report it.",
