@@ -88,7 +88,7 @@ class Scene:
             made.stop()
 
 
-def _standin(server: str, name: str, log: Path, port: int = 0) -> StandIn:
+def _standin(server: str, name: str, log: Path, port: int) -> StandIn:
     recorded = with_middleware(recording(name)) if server in WITH_MIDDLEWARE else recording(name)
     return StandIn(Player(recorded, loop=True), log=log, port=port)
 
@@ -99,7 +99,7 @@ def scene(program: Path, folder: Path, played: Mapping[str, str]) -> Iterator[Sc
     logs = {server: folder / f"{server}.log" for server in played}
     for log in logs.values():
         log.touch()
-    standins = {server: _standin(server, name, logs[server]) for server, name in played.items()}
+    standins = {server: _standin(server, name, logs[server], free_port()) for server, name in played.items()}
     urls = {
         server: made.url if made.player.recording.pages else f"http://127.0.0.1:{free_port()}"
         for server, made in standins.items()

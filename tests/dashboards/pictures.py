@@ -1,0 +1,46 @@
+"""`python -m tests.dashboards.pictures`: the boards' pictures in docs/pictures, of a server under pressure and a failed start."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from dashboards.preview.__main__ import pictures
+from tests.dashboards.scene import FAILED_START, PRESSURE, scene
+from tests.deadline import wait_for
+from tests.tools import binaries
+from tests.tools.cache import PROJECT
+
+FOLDER = PROJECT / "docs" / "pictures"
+MINUTES = 4  # some rounds of the recording
+SCENES: dict[str, Mapping[str, str]] = {"pressure": PRESSURE, "failed-start": FAILED_START}
+
+
+def main() -> int:
+    program = binaries.find("prometheus")
+    if program is None:
+        print(f"tests.dashboards.pictures: prometheus is missing: {binaries.HOW}", file=sys.stderr)
+        return 1
+    for name, played in SCENES.items():
+        (server,) = played
+        with tempfile.TemporaryDirectory() as scratch, scene(program, Path(scratch), played) as made:
+            until = time.monotonic() + MINUTES * 60
+            wait_for(
+                lambda: time.monotonic() > until,
+                seconds=MINUTES * 60 + 5,
+                what="the recording has played",
+                every=1,
+            )
+            folder = FOLDER / name
+            folder.mkdir(parents=True, exist_ok=True)
+            empty = pictures(made.prometheus.base_url, folder, server, MINUTES * 60, 1)
+        for board, titles in empty.items():
+            print(f"{name} {board}: {len(titles)} panels without data: {', '.join(titles) or '-'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
