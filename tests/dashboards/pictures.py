@@ -1,4 +1,4 @@
-"""`python -m tests.dashboards.pictures`: the boards' pictures in docs/pictures, of a server under pressure and a failed start."""
+"""`python -m tests.dashboards.pictures`: the boards' pictures in docs/pictures, under pressure and of a failed start."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from dashboards.preview.__main__ import pictures
 from tests.dashboards.scene import FAILED_START, PRESSURE, scene
-from tests.deadline import wait_for
 from tests.tools import binaries
 from tests.tools.cache import PROJECT
 
@@ -27,12 +27,9 @@ def main() -> int:
     for name, played in SCENES.items():
         (server,) = played
         with tempfile.TemporaryDirectory() as scratch, scene(program, Path(scratch), played) as made:
-            until = time.monotonic() + MINUTES * 60
-            wait_for(
-                lambda: time.monotonic() > until,
-                seconds=MINUTES * 60 + 5,
-                what="the recording has played",
-                every=1,
+            end = time.monotonic() + MINUTES * 60
+            made.prometheus.wait_until(
+                partial(_has_come, end), seconds=MINUTES * 60 + 5, what="the recording has played", every=1
             )
             folder = FOLDER / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -40,6 +37,10 @@ def main() -> int:
         for board, titles in empty.items():
             print(f"{name} {board}: {len(titles)} panels without data: {', '.join(titles) or '-'}")
     return 0
+
+
+def _has_come(moment: float) -> bool:
+    return time.monotonic() >= moment
 
 
 if __name__ == "__main__":
