@@ -356,3 +356,12 @@ def test_answers_cut_into_parts_of_any_size(size: int) -> None:
     expected = {"served": 1} if size == 1000 else {"unknown": 1}
     assert outcomes(found) == expected
     assert of(found, "total_tokens_count") == ({"": 1} if size == 1000 else {})
+
+
+def test_a_stream_in_one_message() -> None:
+    ended = [delta(None, "length", 0), delta(None, "length", 1)]
+    data = b"".join([delta(index=0), delta(index=1), *ended, final(50, 18), DONE])
+    with counted() as found:
+        play(Script(chat(n=2, max_tokens=9), [start(200, "text/event-stream"), last(data)]))
+    assert outcomes(found) == {"served": 1}
+    assert of(found, "truncated_total") == {"max_tokens": 2}

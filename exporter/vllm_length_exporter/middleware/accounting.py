@@ -20,8 +20,6 @@ class LengthAccounting:
         self._server = Server()
         self._active = not _holds_one(app)
         series.INFO.labels(series.VERSION).set(1)
-        for reason in series.UNACCOUNTED:
-            series.UNACCOUNTED_TOTAL.labels(reason)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of any kind."""

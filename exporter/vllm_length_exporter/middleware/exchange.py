@@ -37,6 +37,8 @@ ANSWER_BYTES = 1 << 20  # of an answer that is looked at
 TAIL_BYTES = 1 << 16  # of one beyond that
 TAIL_PARTS = 16  # of an answer that are kept: the ends of every API are in the last four
 _EVENTS = b"text/event-stream"
+# Exceptions that vLLM answers with a 4xx outside of all middlewares (0.18 to 0.22).
+_MISTAKES = ("ValueError", "TypeError", "OverflowError", "VLLMNotFoundError", "TemplateError")
 
 
 class Exchange:
@@ -140,25 +142,39 @@ class Exchange:
                 self._unreadable = True
         if self._stream:
             self._tail = deque(maxlen=TAIL_PARTS)
-            if self._request.answers == 1:
-                self._keep = self._tail.append  # the only answer ends in the last parts
+            # the only answer ends in the last parts; of several, each may end anywhere
+            ended = self._style.ended
+            if ended is None or self._request.answers == 1:
+                self._keep = self._tail.append
+            else:
+                self._keep = self._watching(self._tail.append, ended.search)
 
     def _take(self, part: bytes) -> None:
-        """A part of an answer, or of a stream whose answers may end anywhere."""
+        """A part of an answer that is no stream."""
         if self._tail is None:
             self._tail = deque(maxlen=TAIL_PARTS)
         self._answer_size += len(part)
         self._tail.append(part if self._answer_size <= ANSWER_BYTES else part[-TAIL_BYTES:])
-        if self._stream:
-            found = read_ends(part, self._style)
-            if found.answers:
-                seen = self._ends
-                self._ends = Ends(
-                    seen.answers + found.answers, seen.cut + found.cut, seen.broken or found.broken
-                )
+
+    def _watching(
+        self, append: Callable[[bytes], None], search: Callable[[bytes], object]
+    ) -> Callable[[bytes], None]:
+        """What takes the parts of a stream in which several answers end."""
+
+        def keep(part: bytes) -> None:
+            append(part)
+            if search(part):
+                found, seen = read_ends(part, self._style), self._ends
+                broken = seen.broken or found.broken
+                self._ends = Ends(seen.answers + found.answers, seen.cut + found.cut, broken)
+
+        return keep
 
     def _complete(self, last: bytes) -> None:
         """The answer ends: it is counted before the client has all of it."""
+        if last and self._keep is not None:
+            self._keep(last)
+            last = b""
         self._settled, self._keep = True, None
         body, whole = self._kept(last)
         if self._disconnected:
@@ -305,15 +321,14 @@ class Exchange:
         inner: Any = error
         while len(getattr(inner, "exceptions", ())) == 1:  # task groups wrap what is raised in them
             inner = inner.exceptions[0]
-        bad_value = isinstance(inner, (ValueError, TypeError))
-        parameter = getattr(inner, "parameter", None)
-        verdict = refusal(str(inner), parameter, self._request) if bad_value else None
-        if verdict is not None:
+        verdict = refusal(str(inner), getattr(inner, "parameter", None), self._request)
+        if isinstance(inner, ValueError) and verdict is not None:
             self._refuse(verdict)
         elif self._disconnected:
             self._count("disconnected")
         else:
-            self._count("client_error" if bad_value else "failed")
+            mistaken = any(kind.__name__ in _MISTAKES for kind in type(inner).__mro__)
+            self._count("client_error" if mistaken else "failed")
 
     # --- counting
 

@@ -129,6 +129,7 @@ class ModelSeries:
 
 _models: dict[str, ModelSeries] = {}
 _requests: dict[tuple[str, str, str], Callable[[], None]] = {}
+_unaccounted = {reason: UNACCOUNTED_TOTAL.labels(reason).inc for reason in UNACCOUNTED}
 _said = False
 
 
@@ -156,7 +157,7 @@ def refused(model: str, endpoint: str, cause: str) -> None:
 
 def unaccounted(reason: str) -> None:
     """Something could not be read or decided."""
-    UNACCOUNTED_TOTAL.labels(reason).inc()
+    _unaccounted[reason]()
 
 
 def hide(error: Exception) -> None:
