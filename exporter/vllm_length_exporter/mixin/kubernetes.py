@@ -18,8 +18,6 @@ EXPORTER_IMAGE = "vllm-length-exporter:0.1.0"
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
 LOG_SCRIPT = Path(__file__).with_name("vllm-with-log.sh")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point; vLLM's processes talk through it
-# What vLLM has to import for --middleware.
-MIDDLEWARE_FILES = ("__init__.py", "middleware.py")
 MIDDLEWARE = "vllm_length_exporter.middleware.LengthAccounting"
 
 
@@ -69,8 +67,9 @@ def sidecar() -> tuple[dict[str, Any], ...]:
     copy = (
         "import pathlib, shutil, vllm_length_exporter as package; "
         "source = pathlib.Path(package.__file__).parent; "
-        "target = pathlib.Path('/middleware/vllm_length_exporter'); target.mkdir(exist_ok=True); "
-        f"[shutil.copy(source / name, target) for name in {MIDDLEWARE_FILES!r}]"
+        "target = pathlib.Path('/middleware/vllm_length_exporter'); "
+        "shutil.copytree(source / 'middleware', target / 'middleware', dirs_exist_ok=True); "
+        "shutil.copy(source / '__init__.py', target)"
     )
     locked = {
         "allowPrivilegeEscalation": False,
