@@ -202,8 +202,8 @@ def main() -> int:
             counts[cell.verdict] += 1
             if options.all or cell.verdict != "right":
                 print(
-                    f"{cell.entry[:44]:44}  {cell.field:24}  {cell.expected!s:>14.30}  {cell.got!s:>18}  {cell.verdict:8}"
-                    f"  {cell.reason}"
+                    f"{cell.entry[:44]:44}  {cell.field:24}  {cell.expected!s:>14.30}  {cell.got!s:>18}"
+                    f"  {cell.verdict:8}  {cell.reason}"
                 )
     print(
         f"{len(paths)} entries: {counts['right']} right, {counts['withheld']} withheld, {counts['wrong']} wrong"
