@@ -16,6 +16,7 @@ COMMANDS = {
     "doctor": "vllm_length_exporter.commands.doctor:doctor",
     "explain": "vllm_length_exporter.commands.explain:explain",
     "rules": "vllm_length_exporter.mixin.command:rules",
+    "record": "vllm_length_exporter.commands.record:record",
     "replay": "vllm_length_exporter.commands.replay:replay",
 }
 SUMMARIES = {
@@ -24,6 +25,7 @@ SUMMARIES = {
     "doctor": "The whole picture of one server, live or from files.",
     "explain": "An error message or log excerpt: cause, numbers, and what to change.",
     "rules": "Render alert rules from a file of thresholds.",
+    "record": "Write a server's pages, answers and log to one file.",
     "replay": "Play a recording as a stand-in vLLM.",
 }
 

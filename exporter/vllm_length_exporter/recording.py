@@ -10,13 +10,16 @@ from __future__ import annotations
 import bisect
 import gzip
 import json
+import math
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 FORMAT = 1
+T = TypeVar("T", bound=tuple[Any, ...])
 _GROWING_TYPES = ("counter", "histogram")
 
 
@@ -32,6 +35,7 @@ class Recording:
     log: tuple[tuple[float, str], ...]
     models: str | None = None
     version: str | None = None
+    later_answers: tuple[tuple[float, str, str], ...] = ()  # time, "models" or "version", what it became
 
     @property
     def seconds(self) -> float:
@@ -52,9 +56,10 @@ def load(path: Path) -> Recording:
     pages: list[tuple[float, str | None]] = []
     log: list[tuple[float, str]] = []
     answers: dict[str, str] = {}
+    later: list[tuple[float, str, str]] = []
     for number, row in enumerate(rows[1:], 2):
         time, kind = row.get("t"), row.get("kind")
-        if not isinstance(time, int | float):
+        if not isinstance(time, int | float) or isinstance(time, bool) or not math.isfinite(time):
             raise RecordingError(f"{path}: row {number}: expected a number under 't'")
         if kind == "page":
             text = row.get("text")
@@ -62,8 +67,20 @@ def load(path: Path) -> Recording:
         elif kind == "log":
             log.append((float(time), str(row.get("line", ""))))
         elif kind in ("models", "version"):
-            answers[kind] = str(row.get("body", ""))
-    return Recording(tuple(pages), tuple(log), answers.get("models"), answers.get("version"))
+            body = str(row.get("body", ""))
+            if body != answers.setdefault(kind, body) or any(row[1] == kind for row in later):
+                later.append((float(time), kind, body))
+    return Recording(
+        tuple(_in_order(pages)),
+        tuple(_in_order(log)),
+        answers.get("models"),
+        answers.get("version"),
+        tuple(_in_order(later)),
+    )
+
+
+def _in_order(rows: list[T]) -> list[T]:
+    return sorted(rows, key=lambda row: row[0])
 
 
 def save(recording: Recording, path: Path) -> None:
@@ -83,6 +100,7 @@ def _as_rows(recording: Recording) -> Iterator[dict[str, Any]]:
         (t, {"t": t, "kind": "log", "line": line}) for t, line in recording.log
     ]
     rows += [(t, {"t": t, "kind": "page", "text": text}) for t, text in recording.pages]
+    rows += [(t, {"t": t, "kind": kind, "body": body}) for t, kind, body in recording.later_answers]
     yield from (row for _, row in sorted(rows, key=lambda pair: pair[0]))
 
 
@@ -95,10 +113,62 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                     yield row
     except (EOFError, zlib.error):
         return  # the recorder was stopped: what it wrote until then counts
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return  # a row cut in the middle is the last one
+    except gzip.BadGzipFile as error:
+        raise RecordingError(
+            f"{path}: not a recording (it is not compressed as one, or is damaged)"
+        ) from error
     except OSError as error:
         raise RecordingError(f"{path}: {error.strerror or error}") from error
+
+
+class Writer:
+    """Writes a recording row by row to a new file; what was flushed can be read, whatever happens then.
+
+    Raises:
+        OSError: the file is there already, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._raw = path.open("xb")
+        self._packed = gzip.GzipFile("", "wb", 6, self._raw, mtime=0)
+        self._lock = threading.Lock()  # pages and the log come from two threads
+        self._closed = False
+        self._write({"kind": "recording", "format": FORMAT})
+        self.flush()
+
+    def page(self, time: float, text: str | None, error: str | None = None) -> None:
+        row = {"text": text} if text is not None else {"error": error or "no page"}
+        self._write({"t": round(time, 3), "kind": "page", **row})
+
+    def answer(self, time: float, kind: Literal["models", "version"], body: str) -> None:
+        self._write({"t": round(time, 3), "kind": kind, "body": body})
+
+    def log(self, time: float, line: str) -> None:
+        self._write({"t": round(time, 3), "kind": "log", "line": line})
+
+    def flush(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._packed.flush()
+                self._raw.flush()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._packed.close()
+            finally:
+                self._raw.close()
+
+    def _write(self, row: dict[str, Any]) -> None:
+        data = json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        with self._lock:
+            if not self._closed:
+                self._packed.write(data)
 
 
 class Player:
@@ -130,6 +200,16 @@ class Player:
             return None
         text = self._recording.pages[index][1]
         return text if text is None or not loops else _carried(text, self._growth, loops)
+
+    def answer(self, kind: str, elapsed: float) -> str | None:
+        """What the server's API said then; `kind` is "models" or "version"."""
+        recorded = self._recording
+        said = recorded.models if kind == "models" else recorded.version
+        _, place = self.position(elapsed)
+        for time, later, body in recorded.later_answers:
+            if later == kind and time <= place:
+                said = body
+        return said
 
     def is_over(self, elapsed: float) -> bool:
         """Whether a play without a loop has come to its end: the server is gone then."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+ANSWERS = {"/v1/models": "models", "/version": "version"}
 LOG_STEP = 0.1  # seconds between two writes to the log
 
 
@@ -105,16 +106,16 @@ class StandIn:
     def _response(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowed(["GET", "HEAD"])
-        recording = self.player.recording
-        answers = {"/v1/models": recording.models, "/version": recording.version}
+        elapsed = self.elapsed()
         if request.path == "/metrics":
-            page = self.player.page(self.elapsed())
-            if page is None or self.player.is_over(self.elapsed()):
+            page = self.player.page(elapsed)
+            if page is None or self.player.is_over(elapsed):
                 raise ServiceUnavailable("the recording has no page here")
             return Response(page, content_type=PAGE_TYPE)
         if request.path == "/health":
             return Response("")
-        body = answers.get(request.path)
+        kind = ANSWERS.get(request.path)
+        body = None if kind is None else self.player.answer(kind, elapsed)
         if body is None:
             raise NotFound
         return Response(body, content_type="application/json")

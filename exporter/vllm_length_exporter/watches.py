@@ -61,27 +61,32 @@ def make_watches(
 def _watch(key: Key, point: Point | None) -> Watch:
     server = key.server
     try:
-        endpoint = Endpoint(
-            server.url,
-            token_file=server.bearer_token_file,
-            token_variable=server.bearer_token_env,
-            ca_file=server.ca_file,
-            client_cert=server.client_cert_file,
-            client_key=server.client_key_file,
-            timeout=server.timeout,
-            proxy_from_environment=server.proxy_from_environment,
-        )
+        asked = endpoint(server)
         log = None if server.log is None else log_source(server.log, point.position if point else None)
     except (ValueError, LogError) as error:
         raise config.ConfigError(f"server {server.name}: {error}") from error
     return Watch(
         server.name,
-        endpoint,
+        asked,
         log,
         key.pace,
         key=key,
         model_config=model_config(server.model_config),
         counts=point.counts if point else None,
+    )
+
+
+def endpoint(server: config.Server) -> Endpoint:
+    """Where and how to ask a configured server. Raises ValueError where its settings contradict each other."""
+    return Endpoint(
+        server.url,
+        token_file=server.bearer_token_file,
+        token_variable=server.bearer_token_env,
+        ca_file=server.ca_file,
+        client_cert=server.client_cert_file,
+        client_key=server.client_key_file,
+        timeout=server.timeout,
+        proxy_from_environment=server.proxy_from_environment,
     )
 
 
