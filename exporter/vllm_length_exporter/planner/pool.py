@@ -119,7 +119,7 @@ class Pool:
 
     def longest(self, requests: int, most: int) -> int:
         """The longest length, up to `most`, of which so many requests can be served at once; 0 for none."""
-        return _largest(most, lambda length: requests * self.layout.blocks(length) <= self.usable_blocks)
+        return largest(most, lambda length: requests * self.layout.blocks(length) <= self.usable_blocks)
 
     def refusal(self, limit: int) -> Refusal | None:
         """What stops a server with this limit; None where it starts. The first stage that does not fit speaks."""
@@ -150,8 +150,8 @@ class Pool:
     def _fitting(self, most: int, block_bytes: int, available: int) -> int:
         layout = self.layout
         if not layout.settings.rules.has("checked_by_groups"):
-            return _largest(most, lambda length: layout.needed_bytes(length) <= available)
-        return _largest(most, lambda length: layout.blocks(length) * block_bytes <= available)
+            return largest(most, lambda length: layout.needed_bytes(length) <= available)
+        return largest(most, lambda length: layout.blocks(length) * block_bytes <= available)
 
 
 def layout(model: Architecture, config: Config, settings: Settings) -> Layout:
@@ -185,7 +185,8 @@ def _stages(layers: int, count: int) -> list[range]:
     return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
+def largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that fits, where all smaller ones do; 0 for none."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,0 +1,310 @@
+"""The plan: what fits, both ways, what would change it, and the flags to set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from vllm_length_exporter.planner import what_if
+from vllm_length_exporter.planner.architecture import Architecture, architecture
+from vllm_length_exporter.planner.budget import Budget, budget
+from vllm_length_exporter.planner.capacity import Capacity, Planned
+from vllm_length_exporter.planner.error import PlanError
+from vllm_length_exporter.planner.flags import Flag, Wish, flags
+from vllm_length_exporter.planner.measured import Server
+from vllm_length_exporter.planner.pool import Layout, Refusal, layout
+from vllm_length_exporter.planner.reading import ModelFiles
+from vllm_length_exporter.planner.settings import Settings
+from vllm_length_exporter.planner.weights import Span
+from vllm_length_exporter.planner.what_if import WhatIf
+from vllm_length_exporter.vllm.model_config import Derived, ModelConfigError, accepts, window
+
+SHORTEST, CONCURRENCIES = 1024, (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class AtLength:
+    """How many requests of a length fit at once; the memory that one needs, where layers are known."""
+
+    length: int
+    requests: Span
+    needed_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AtConcurrency:
+    """The longest length of which so many requests fit at once."""
+
+    requests: int
+    longest: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that is said of one model or server. What is not known is None, and why is among the notes."""
+
+    subject: str
+    settings: Settings
+    limit: int
+    limit_source: str
+    window: Derived | None = None
+    model: Architecture | None = None
+    layout: Layout | None = None
+    budget: Budget | None = None
+    capacity: Capacity | None = None
+    reported_tokens: Span | None = None  # the capacity that vLLM will print, an engine
+    full_length_concurrency: tuple[float, float] | None = None  # likewise
+    measured: Server | None = None
+    refusal: Refusal | None = None
+    at_lengths: tuple[AtLength, ...] = ()
+    at_concurrencies: tuple[AtConcurrency, ...] = ()
+    what_ifs: tuple[WhatIf, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def plan_model(
+    files: ModelFiles,
+    settings: Settings,
+    *,
+    subject: str = "the model",
+    lengths: tuple[int, ...] = (),
+    concurrencies: tuple[int, ...] = (),
+    measured: Server | None = None,
+) -> Plan:
+    """The plan of a model from its files; a measured server's memory and limit count before estimates.
+
+    Raises:
+        PlanError: the files or the settings do not allow one; one line.
+    """
+    if measured is not None:
+        settings = _as_measured(settings, measured)
+    derived = _window(files, settings)
+    model = architecture(files.config)
+    most = derived.window if derived else settings.max_model_len
+    if settings.max_model_len is None and derived is None:
+        raise PlanError("the window is not known from config.json: give --max-model-len")
+    assert most is not None
+    limit, source = _limit(settings, derived, measured)
+    most = max(most, limit)
+    settings = replace(settings, max_model_len=limit)
+    cut = layout(model, files.config, settings)
+    memory = budget(model, files, settings) or _of_override(cut)
+    capacity, refusal, reported, concurrency = None, None, None, None
+    if memory is not None:
+        capacity = _planned(cut, memory)
+        refusal = capacity.least.refusal(limit)
+        if settings.auto_fit and refusal is not None:
+            limit, source = capacity.least.auto_limit(limit), "auto-fit to the least memory"
+            refusal = capacity.least.refusal(limit) if limit else refusal
+        if limit:
+            reported = Span(capacity.least.reported_tokens(limit), capacity.most.reported_tokens(limit))
+            concurrency = (capacity.least.concurrency(limit), capacity.most.concurrency(limit))
+    made = Plan(
+        subject=subject,
+        settings=settings,
+        limit=limit,
+        limit_source=source,
+        window=derived,
+        model=model,
+        layout=cut,
+        budget=memory,
+        capacity=capacity,
+        reported_tokens=reported,
+        full_length_concurrency=concurrency,
+        measured=measured,
+        refusal=refusal,
+        at_lengths=tuple(_at_lengths(capacity, cut, lengths, most)),
+        at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
+        what_ifs=_what_ifs(files, model, settings, limit, most) if capacity is not None and limit else (),
+        problems=tuple(_problems(files, settings, derived, limit, refusal, capacity)),
+        notes=tuple(_notes(settings, cut, memory, measured, reported)),
+    )
+    return (
+        replace(made, flags=flags(settings, limit, derived, capacity, _wish(lengths, concurrencies)))
+        if limit
+        else made
+    )
+
+
+def plan_server(
+    server: Server, settings: Settings, *, lengths: tuple[int, ...] = (), concurrencies: tuple[int, ...] = ()
+) -> Plan:
+    """The plan of a measured server whose model's files are not at hand."""
+    limit, source = server.limit, "measured"
+    if settings.max_model_len is not None:
+        limit, source = settings.max_model_len, "--max-model-len"
+    most = max(server.window or 0, server.limit, limit)
+    capacity = server.capacity
+    settings = replace(
+        settings,
+        max_model_len=limit,
+        max_num_seqs=settings.max_num_seqs or server.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens or server.max_num_batched_tokens,
+    )
+    notes = []
+    if not capacity.one_group:
+        notes.append(
+            "the server's layers are of several kinds: at other lengths than its limit there are bounds only;"
+            " name the model's folder for exact numbers"
+        )
+    return Plan(
+        subject=server.name,
+        settings=settings,
+        limit=limit,
+        limit_source=source,
+        capacity=capacity,
+        reported_tokens=None
+        if server.reported_tokens is None
+        else Span(server.reported_tokens, server.reported_tokens),
+        measured=server,
+        at_lengths=tuple(_at_lengths(capacity, None, lengths, most)),
+        at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
+        what_ifs=tuple(what_if.measured(capacity, server.memory_bytes, limit, most)),
+        flags=flags(settings, limit, None, capacity, _wish(lengths, concurrencies)),
+        notes=tuple(notes),
+    )
+
+
+def _wish(lengths: tuple[int, ...], concurrencies: tuple[int, ...]) -> Wish:
+    return Wish(max(lengths, default=None), max(concurrencies, default=None))
+
+
+def _as_measured(settings: Settings, server: Server) -> Settings:
+    return replace(
+        settings,
+        kv_cache_memory_bytes=settings.kv_cache_memory_bytes or server.memory_bytes,
+        max_model_len=settings.max_model_len or server.limit,
+        max_num_seqs=settings.max_num_seqs or server.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens or server.max_num_batched_tokens,
+        data_parallel_size=max(settings.data_parallel_size, server.capacity.engines),
+    )
+
+
+def _window(files: ModelFiles, settings: Settings) -> Derived | None:
+    try:
+        return window(
+            files.config,
+            settings.version,
+            sentence_transformers=files.sentence_transformers,
+            tokenizer=files.tokenizer,
+        )
+    except ModelConfigError as error:
+        raise PlanError(str(error)) from None
+
+
+def _limit(settings: Settings, derived: Derived | None, measured: Server | None) -> tuple[int, str]:
+    if settings.max_model_len is not None:
+        given = measured is None or settings.max_model_len != measured.limit
+        return settings.max_model_len, "--max-model-len" if given else "measured"
+    assert derived is not None
+    key = derived.key or "vLLM's default"
+    return derived.default_limit, f"config.json: {key}"
+
+
+def _of_override(cut: Layout) -> Budget | None:
+    blocks = cut.settings.num_gpu_blocks_override
+    if blocks is None:
+        return None
+    memory = blocks * cut.block_bytes
+    return Budget(Span(memory, memory), "num_gpu_blocks_override")
+
+
+def _planned(cut: Layout, memory: Budget) -> Planned:
+    engines = cut.settings.data_parallel_size
+    return Planned(cut.size(memory.kv_cache.low), cut.size(memory.kv_cache.high), engines)
+
+
+def _what_ifs(
+    files: ModelFiles, model: Architecture, settings: Settings, limit: int, most: int
+) -> tuple[WhatIf, ...]:
+    def make(changed: Settings) -> Capacity:
+        cut = layout(model, files.config, changed)
+        memory = budget(model, files, changed) or _of_override(cut)
+        assert memory is not None
+        return _planned(cut, memory)
+
+    return tuple(what_if.planned(settings, limit, most, make))
+
+
+def _at_lengths(
+    capacity: Capacity | None, cut: Layout | None, asked: tuple[int, ...], most: int
+) -> Iterator[AtLength]:
+    lengths = list(asked)
+    if not lengths:
+        lengths = [SHORTEST << i for i in range(40) if SHORTEST << i < most]
+        lengths.append(most)
+    for length in lengths:
+        requests = Span(0, 0) if capacity is None else capacity.requests(length)
+        yield AtLength(length, requests, None if cut is None else cut.needed_bytes(length))
+
+
+def _at_concurrencies(
+    capacity: Capacity | None, asked: tuple[int, ...], most: int
+) -> Iterator[AtConcurrency]:
+    if capacity is None:
+        return
+    for requests in asked or CONCURRENCIES:
+        longest = capacity.longest(requests, most)
+        if longest.high or asked:
+            yield AtConcurrency(requests, longest)
+
+
+def _problems(
+    files: ModelFiles,
+    settings: Settings,
+    derived: Derived | None,
+    limit: int,
+    refusal: Refusal | None,
+    capacity: Planned | None,
+) -> Iterator[str]:
+    """What vLLM would refuse to start with, or a request could wait for without end."""
+    if derived is not None and limit and not accepts(derived, files.config, limit):
+        yield (
+            f"--max-model-len {limit} is above the window of {derived.window}: vLLM refuses it without"
+            " VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+        )
+    if refusal is not None:
+        fits = f"; a limit of {refusal.estimated_limit} would" if refusal.estimated_limit else ""
+        yield (
+            f"one request of {limit} tokens needs {refusal.needed_bytes / 2**30:.2f} GiB of KV cache on each device,"
+            f" {refusal.available_bytes / 2**30:.2f} GiB are there: vLLM does not start{fits}"
+        )
+    elif capacity is not None and limit and capacity.least.requests(limit) == 0:
+        yield (
+            f"one request of {limit} tokens needs the block that vLLM never gives out: it would wait for ever;"
+            f" {capacity.least.longest(1, limit)} tokens can be served"
+        )
+    tokens, sequences = settings.batched_tokens, settings.sequences
+    if not settings.enable_chunked_prefill and tokens < limit:
+        yield (
+            f"--max-num-batched-tokens {tokens} is below the limit of {limit}: without chunked prefill vLLM refuses it"
+        )
+    if tokens < sequences:
+        yield f"--max-num-batched-tokens {tokens} is below --max-num-seqs {sequences}: vLLM refuses it"
+
+
+def _notes(
+    settings: Settings, cut: Layout, memory: Budget | None, server: Server | None, reported: Span | None
+) -> Iterator[str]:
+    if memory is None:
+        yield (
+            "no memory was named: give --kv-cache-memory-gib, or --device-memory-gib with --gpu-memory-utilization,"
+            " to know what fits"
+        )
+    elif not memory.kv_cache.exact:
+        yield (
+            "activations and graphs are measured by vLLM at start; from the line 'Available KV cache memory' of a start"
+            " --kv-cache-memory-gib makes this exact"
+        )
+    if len(cut.groups) > 1:
+        yield f"{len(cut.groups)} groups of layers share the pool: blocks x block size is not the capacity"
+    if cut.kv_cache_dtype != "auto" and settings.kv_cache_dtype == "auto":
+        yield f"the checkpoint asks for a KV cache of {cut.kv_cache_dtype}"
+    if server is not None and server.reported_tokens and reported is not None:
+        gap = abs(reported.low - server.reported_tokens) / server.reported_tokens
+        yield (
+            f"measured capacity {server.reported_tokens:,} tokens, planned {reported.low:,}"
+            f" ({'they agree' if gap < 0.01 else f'{gap:.1%} apart: a flag of the server is missing here'})"
+        )
