@@ -79,7 +79,8 @@ def traceback_heavy() -> Iterable[str]:
 def of_docker() -> Iterable[str]:
     """The access-log-heavy input as Docker keeps it."""
     for line in access_heavy():
-        yield json.dumps({"log": f"{line}\n", "stream": "stdout", "time": "2026-11-29T15:00:00.123456789Z"})
+        entry = {"log": f"{line}\n", "stream": "stdout", "time": "2026-11-29T15:00:00.123456789Z"}
+        yield json.dumps(entry, separators=(",", ":"))
 
 
 INPUTS: dict[str, Callable[[], Iterable[str]]] = {

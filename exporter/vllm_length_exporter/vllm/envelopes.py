@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LAYERS = 8  # no shipping chain is longer; a line that goes on has no vLLM in it
 _SEQUENCE = r"(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
@@ -57,8 +58,7 @@ class JsonRecord:
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Peeled:
+class Peeled(NamedTuple):
     """A line without its envelopes; `record` where it was a whole JSON record.
 
     `channel` is set where a container runtime's envelope came off: what is in it is still to be peeled.
@@ -71,6 +71,16 @@ class Peeled:
     record: JsonRecord | None = None
 
 
+# An access line of a finished request from its first character to its last, in the usual envelopes: a line that
+# is nothing else need not be taken apart.
+_STAMPED = rf"(?:[A-Za-z0-9][\w.-]* *\| )?(?:{_ISO} (?:stdout F )?)?"
+IS_FINISHED = re.compile(
+    rf"(?:{{\"log\":\"|{_STAMPED})(?:\x1b\[[0-9;]+m)?(?:\(\w+ pid=\d+\))?(?:\x1b\[[0-9;]+m)? ?INFO:     "
+    r'[\w.:\[\]]+ - \\?"[A-Z]+ [^ "\\]* HTTP/\d(?:\.\d)?\\?" 200 OK'
+    r'(?:\\n","stream":"\w+"(?:,"attrs":{[^{}]*})?,"time":"[\d:.TZ+-]+"})?\s*'
+).fullmatch
+
+
 def bare(line: str) -> str:
     """The line without its end and without colour."""
     line = line.rstrip("\r\n")
@@ -78,9 +88,10 @@ def bare(line: str) -> str:
 
 
 def _without_spelt_colour(text: str) -> str:
-    if "[" not in text[:HEADER_LENGTH] or text[:HEADER_LENGTH].lstrip().startswith(("'", '"')):
+    begin = text[:HEADER_LENGTH]
+    if not any(sign in begin for sign in ("\\", "#033", "^[")) or begin.lstrip().startswith(("'", '"')):
         return text  # in a quoted string the escapes are the string's own
-    return SPELT.sub("", text[:HEADER_LENGTH]) + text[HEADER_LENGTH:]
+    return SPELT.sub("", begin) + text[HEADER_LENGTH:]
 
 
 def peel(line: str) -> Peeled:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from vllm_length_exporter.vllm.envelopes import JsonRecord, pasted, peel, unescaped
+from vllm_length_exporter.vllm.envelopes import IS_FINISHED, JsonRecord, pasted, peel, unescaped
 from vllm_length_exporter.vllm.events import Event, EventName, Process, StartFailure
 from vllm_length_exporter.vllm.lifecycle import ECHOES, Lifecycle, Phase
 from vllm_length_exporter.vllm.messages import Found, Index
@@ -21,6 +21,8 @@ from vllm_length_exporter.vllm.messages_log import LOG, UVICORN
 from vllm_length_exporter.vllm.records import Header, Line, Raised, Traceback, taken_apart
 
 FINISHED = '" 200 OK'  # the end of an access-log line that tells nothing of length
+ACCESS = "INFO:     "  # how uvicorn begins an access line
+QUICK_PREFIXES = 16
 HEADERS_KEPT = 64  # of one process, to know a record's later lines by
 PROCESSES_KEPT = 256
 RUNTIMES = 2  # container runtimes round one another
@@ -74,6 +76,7 @@ class _Record:
 class _Writer:
     """What one process has written and not finished."""
 
+    process: Process
     records: OrderedDict[Header, _Record] = field(default_factory=OrderedDict)
     announced: _Record | None = None  # the newest record with a head
     printed: _Record | None = None  # a traceback without a header: the interpreter's or uvicorn's
@@ -84,12 +87,12 @@ class LogParser:
 
     def __init__(self) -> None:
         self._life = Lifecycle()
-        self._writers: OrderedDict[Process, _Writer] = OrderedDict()
+        self._writers: OrderedDict[tuple[str | None, int | None], _Writer] = OrderedDict()
         self._pieces: dict[str, str] = {}
         self._plain = False  # a record stood in a line of its own: the stream is no pasted string
         self._prompt = 0  # lines of a logged prompt still to be passed over
         self._answered: OrderedDict[str, None] = OrderedDict()  # refused at DEBUG; a traceback may follow
-        self._quick: tuple[str, ...] = ("\0",)  # what stands before uvicorn's access lines in this stream
+        self._quick: tuple[str, ...] = ()  # what stands before uvicorn's access lines in this stream
 
     @property
     def phase(self) -> Phase:
@@ -100,7 +103,7 @@ class LogParser:
     def feed(self, line: str) -> list[Event]:
         """The events that one physical line completes, in whatever envelope; its end is not needed."""
         # The prefix proves that uvicorn begins the line; it is learnt from the first such line.
-        if FINISHED in line and line.startswith(self._quick):
+        if FINISHED in line and (line.startswith(self._quick) or self._is_finished(line)):
             return []
         return self._line(line)
 
@@ -108,10 +111,19 @@ class LogParser:
         """The same for many lines, faster."""
         events: list[Event] = []
         for line in lines:
-            if FINISHED in line and line.startswith(self._quick):
+            if FINISHED in line and (line.startswith(self._quick) or self._is_finished(line)):
                 continue
             events += self._line(line)
         return events
+
+    def _is_finished(self, line: str) -> bool:
+        found = IS_FINISHED(line)
+        if found is None:
+            return False
+        self._life.answered()
+        if line.startswith(("(", "INFO")) and len(self._quick) < QUICK_PREFIXES:
+            self._quick = (*self._quick, line[: line.index(ACCESS) + len(ACCESS)])
+        return True
 
     def idle(self) -> list[Event]:
         """The stream pauses or ends: what was left open is complete."""
@@ -119,8 +131,8 @@ class LogParser:
         pieces, self._pieces = self._pieces, {}
         for text in pieces.values():
             events += self._line(text, RUNTIMES)
-        for process, writer in self._writers.items():
-            events += self._finish(process, writer)
+        for writer in self._writers.values():
+            events += self._finish(writer.process, writer)
         self._prompt = 0
         return events + self._life.idle()
 
@@ -160,7 +172,7 @@ class LogParser:
         if line.header is None:
             return self._printed(line)
         if line.header.uvicorn:
-            return self._uvicorn(line, text)
+            return self._uvicorn(line)
         self._plain = True
         return self._vllm(line, line.header)
 
@@ -173,7 +185,7 @@ class LogParser:
         line = Line(first, Process(json.process, json.pid), header)
         writer = self._writer(line.process)
         if uvicorn:
-            events = self._uvicorn(line, "")
+            events = self._uvicorn(line)
             record = writer.printed
         else:
             writer.records.pop(header, None)  # the borders are certain, also within one second
@@ -181,13 +193,14 @@ class LogParser:
             record = writer.records.get(header)
         if record is not None:
             for text in rest:
-                events += self._continued(replace(line, text=text.rstrip("\r")), record)
+                events += self._continued(line._replace(text=text.rstrip("\r")), record)
         return events
 
     def _writer(self, process: Process) -> _Writer:
-        writer = self._writers.get(process)
+        key = process.name, process.pid
+        writer = self._writers.get(key)
         if writer is None:
-            writer = self._writers[process] = _Writer()
+            writer = self._writers[key] = _Writer(process)
             if len(self._writers) > PROCESSES_KEPT:
                 self._writers.popitem(last=False)
         return writer
@@ -257,13 +270,11 @@ class LogParser:
                 return self._raised(candidate, record, line.process)
         return []
 
-    def _uvicorn(self, line: Line, text: str) -> list[Event]:
+    def _uvicorn(self, line: Line) -> list[Event]:
         found = _UVICORN.find(line.text)
         if found is None:
             return []
         if found.message.event is EventName.ACCESS:
-            if text.endswith(FINISHED) and len(self._quick) < 16:
-                self._quick = tuple({*self._quick, text[: len(text) - len(line.text)]})
             self._life.answered()
             return self._life.told(found, line.process, None) if _may_be_a_refusal(found) else []
         if not found.message.head:
@@ -275,7 +286,7 @@ class LogParser:
 
     def _printed(self, line: Line) -> list[Event]:
         """A line without a header: of uvicorn's or the interpreter's traceback, or of no interest."""
-        writer = self._writers.get(line.process)
+        writer = self._writers.get((line.process.name, line.process.pid))
         record = None if writer is None else writer.printed
         if record is None and writer is not None and writer.announced is not None and writer.announced.loose:
             return self._continued(line, writer.announced)

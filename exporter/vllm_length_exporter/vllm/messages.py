@@ -162,9 +162,13 @@ def _regex(template: str, fields: list[tuple[str, str, Converter]]) -> str:
     return "".join(made)
 
 
+def _may_match(message: Message, text: str) -> bool:
+    return all(part in text for part in message.has) and not any(part in text for part in message.lacks)
+
+
 def match(message: Message, text: str) -> Found | None:
     """The row's fields in the text, which must begin with the row's template; None where it does not."""
-    if any(part not in text for part in message.has) or any(part in text for part in message.lacks):
+    if (message.has or message.lacks) and not _may_match(message, text):
         return None
     compiled = _compiled(message.template)
     found, whole = compiled.whole.fullmatch(text), True
@@ -178,7 +182,7 @@ def match(message: Message, text: str) -> Found | None:
 
 def match_at(message: Message, text: str) -> tuple[Found, int] | None:
     """The row anywhere in the text, and how many characters it covers; for texts that are no log."""
-    if any(part not in text for part in message.has) or any(part in text for part in message.lacks):
+    if not _may_match(message, text):
         return None
     compiled = _compiled(message.template)
     head = (compiled.head or compiled.whole).search(text)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from vllm_length_exporter.vllm.events import Process
 
@@ -35,8 +37,10 @@ _BASIC = re.compile(rf"{_LEVEL}:(?P<logger>(?:vllm|uvicorn)[\w.]*):(?P<text>.*)"
 _REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+_NOBODY = Process()
+
+
+class Header(NamedTuple):
     """What tells one record from another; two lines with the same header and time are one record's."""
 
     level: str
@@ -45,8 +49,7 @@ class Header:
     uvicorn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line taken apart; `header` is None for what was printed without a logger."""
 
     text: str
@@ -56,30 +59,34 @@ class Line:
 
 def taken_apart(text: str) -> Line:
     """The process prefixes and the header of a line that has no envelope left."""
-    process, engine = Process(), Process()
+    process = _NOBODY
     for _ in range(3):
         if not text.startswith(("(", "[")):
             break
         match = _PROCESS.match(text)
         if match is None:
             break
-        process = Process(match.group("name"), int(match.group("pid")))
-        if process.engine is not None:
-            engine = process
+        inner = _process(match.group("name"), match.group("pid"))
+        # A Ray worker's line inside an engine's: the engine's rank is what counts.
+        if inner.engine is not None or process is _NOBODY or process.engine is None:
+            process = inner
         text = text[match.end() :]
-    if process.engine is None and engine.engine is not None:
-        process = engine  # a Ray worker's line inside an engine's: the engine's rank is what counts
     header, text = _header(text)
     if " [repeated " in text:  # Ray tells once what several workers said
         text = _REPEATED.sub("", text)
     return Line(text, process, header)
 
 
+@lru_cache(maxsize=1024)
+def _process(name: str | None, pid: str) -> Process:
+    return Process(name, int(pid))
+
+
 def _header(text: str) -> tuple[Header | None, str]:
     if text.startswith(("INFO", "ERROR", "WARNING", "DEBUG", "CRITICAL")):
         if match := _VLLM.match(text):
-            location = match.group("bracketed") or match.group("plain")
-            return Header(match.group("level"), match.group("stamp"), location), match.group("text") or ""
+            level, stamp, bracketed, plain, rest = match.groups()
+            return Header(level, stamp, bracketed or plain), rest or ""
         if match := _UVICORN.match(text):
             return Header(match.group("level"), uvicorn=True), match.group("text")
         if match := _BASIC.match(text):
