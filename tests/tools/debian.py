@@ -105,6 +105,7 @@ class PrivateApt:
             "Dir::Cache": folder,
             "Acquire::Languages": "none",
             "Acquire::Retries": "5",
+            "Acquire::Check-Valid-Until": "false",  # a mirror may be a snapshot; signatures are checked all the same
             "APT::Sandbox::User": "",
         }
         (folder / "apt.conf").write_text("".join(f'{key} "{value}";\n' for key, value in settings.items()))
