@@ -108,9 +108,16 @@ class Watch:
         self._polls_until_api = 0
         self._has_middleware = False
         self._published = ServerSnapshot(name, counts=self._state.counts)
+        self._published_at = monotonic()
 
     def snapshot(self) -> ServerSnapshot:
-        """What was published last: one immutable record."""
+        """What was published last: one immutable record.
+
+        A poll may take longer than values stay good, and a machine may have slept: then the record is made anew,
+        without what has become too old.
+        """
+        if self._monotonic() - self._published_at > self._pace.horizon.stale_after and self.is_tried:
+            self._publish()
         return self._published
 
     def resume_point(self) -> tuple[dict[str, object] | None, Counts]:
@@ -256,7 +263,7 @@ class Watch:
 
     def _publish(self) -> None:
         with self._lock:
-            now = self._monotonic()
+            now = self._published_at = self._monotonic()
             self._published = ServerSnapshot(
                 server=self.name,
                 view=view(self._state, now, self._pace.horizon, self._model_config),
