@@ -14,6 +14,7 @@ from enum import StrEnum
 from vllm_length_exporter.vllm.events import Event, EventName, FieldValue, Process, StartFailure
 from vllm_length_exporter.vllm.messages import Found
 from vllm_length_exporter.vllm.refusals import refusal
+from vllm_length_exporter.vllm.servers import Servers
 
 _OF_A_START = frozenset(
     {
@@ -76,6 +77,7 @@ class Lifecycle:
         self._lengths: set[Process] = set()  # who told the length of a model in this start
         self._engines: set[Process] = set()
         self._failing: _Failing | None = None
+        self._servers = Servers()
         self._shutdown = self._died = self._served = False
 
     @property
@@ -87,6 +89,8 @@ class Lifecycle:
         """A row of the catalogue was said by `process`."""
         event = Event(found.message.event, found.message.id, found.fields, process, stamp)
         name = event.name
+        if self._servers.is_anothers(event):
+            return []
         if self._failing is not None:
             self._failing.waited = False
         if name in _OPENERS:
@@ -102,6 +106,7 @@ class Lifecycle:
                 if self._shutdown or self.phase is Phase.FAILED:
                     return []
                 self._shutdown, self.phase, self._failing = True, Phase.ENDED, None
+                self._servers.ended()
             case EventName.ENGINE_DIED:
                 return self._engine_died(event)
             case EventName.REFUSED:
@@ -116,8 +121,12 @@ class Lifecycle:
         """A row that names why a start failed: the root cause, since it comes first."""
         if not self.may_be_starting:
             return []
+        event = Event(EventName.START_FAILED, found.message.id, found.fields, process, stamp)
+        if self._servers.is_anothers(event):
+            return []
         self.phase, self._failing = Phase.FAILED, None
-        return [Event(EventName.START_FAILED, found.message.id, found.fields, process, stamp)]
+        self._servers.ended()
+        return [event]
 
     def failing(
         self, exception: str, text: str, process: Process, stamp: str | None,
@@ -148,6 +157,7 @@ class Lifecycle:
         if failing is None or self.phase is not Phase.STARTING:
             return []
         self.phase = Phase.FAILED
+        self._servers.ended()
         fields: Mapping[str, FieldValue] = {"cause": str(failing.cause), "exception": failing.exception}
         return [Event(EventName.START_FAILED, "start_failed", fields, failing.process, failing.stamp)]
 
@@ -204,4 +214,5 @@ class Lifecycle:
         if self.phase is Phase.FAILED or self._died:
             return []
         self._died = True
+        self._servers.ended()
         return [event]
