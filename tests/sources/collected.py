@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.deadline import wait_for
+from tests.deadline import DeadlineError, wait_for
 from vllm_length_exporter.sources.logs.lines import LogError, LogSource
 
 
@@ -47,9 +47,11 @@ class Collected:
                 pass
             return bool(condition())
 
-        wait_for(
-            met, seconds=seconds, what=f"{what}; told {self.told[-5:]}, errors {self.errors}", every=0.01
-        )
+        try:
+            wait_for(met, seconds=seconds, what=what, every=0.01)
+        except DeadlineError as error:
+            error.add_note(f"told at last {self.told[-5:]}, errors {self.errors}")
+            raise
 
     def until_told(self, *expected: str) -> None:
         """Wait until exactly this was told."""

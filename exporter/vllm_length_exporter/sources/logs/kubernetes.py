@@ -29,6 +29,7 @@ from vllm_length_exporter.sources.logs.stamped import OtherLogError, Place, Read
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 IDLE = 60.0  # seconds without a line, after which the connection is made anew: it may be dead
 STATUS_INTERVAL = 2.0  # seconds between two looks at a container that has ended
+STRANGE_INTERVAL = 1.0  # seconds between two tries where the log is another container's
 PATIENCE = 15.0  # seconds for the API to show the container whose log the kubelet gives
 HINTS = {
     403: "the service account must be allowed to get pods and pods/log in this namespace",
@@ -51,7 +52,7 @@ class _Waiting(msgspec.Struct):
 
 
 class _State(msgspec.Struct):
-    running: msgspec.Raw | None = None
+    running: dict[str, object] | None = None
     terminated: _Terminated | None = None
     waiting: _Waiting | None = None
 
@@ -214,7 +215,7 @@ class KubernetesLog(Feed):
                     self._hand_on(assembler.feed(data))
         except OtherLogError:  # of a container that the API does not show yet
             self._strange_since = self._strange_since or time.monotonic()
-            self.stopping.wait(1.0)
+            self.stopping.wait(STRANGE_INTERVAL)
             return False
         except FetchError as error:
             # A follower that heard nothing, and a connection that broke, are made anew without a word.
