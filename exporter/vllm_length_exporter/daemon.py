@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
@@ -16,9 +16,12 @@ from prometheus_client.registry import CollectorRegistry
 
 from vllm_length_exporter import resume
 from vllm_length_exporter.collectors.registry import registry
-from vllm_length_exporter.collectors.snapshot import Snapshot
+from vllm_length_exporter.collectors.snapshot import Snapshot, SourceStatus
 from vllm_length_exporter.derive.values import ServerView
 from vllm_length_exporter.watch import Watch
+from vllm_length_exporter.web.history import EVERY as HISTORY_INTERVAL
+from vllm_length_exporter.web.history import History
+from vllm_length_exporter.web.watched import Point, Reading, Watched
 
 POLL_SLOTS = 20  # groups of servers that are polled together
 POLL_SPREAD = 2.0  # seconds over which the groups of one round are spread
@@ -62,6 +65,7 @@ class Daemon:
         self._scheduler = schedule.Scheduler()
         self._beat = time.monotonic()
         self._reload_ok, self._reload_at = True, time.time()
+        self._history = History()
         self._watches = make_watches([], self._resume_points())
         self._pool = self._new_pool()
 
@@ -80,6 +84,18 @@ class Daemon:
 
     def statuses(self) -> tuple[ServerView, ...]:
         return self.snapshot().views()
+
+    def watched(self) -> tuple[Watched, ...]:
+        """For the status page: every configured server, with its sources."""
+        now = time.time()
+        return tuple(
+            Watched(server.server, server.view, tuple(_reading(source, now) for source in server.sources))
+            for server in self.snapshot().servers
+        )
+
+    def history(self, server: str) -> Mapping[str, tuple[Point, ...]]:
+        """The last half hour of a server's engines."""
+        return self._history.of(server)
 
     def ready(self) -> bool:
         """Every source of every server was tried."""
@@ -167,8 +183,12 @@ class Daemon:
         if with_log:
             often = LOG_INTERVAL if len(with_log) <= FEW_LOGS else LOG_INTERVAL_OF_MANY
             self._every(often, partial(self._submit_all, "log", with_log), 0.0)
+        self._every(HISTORY_INTERVAL, self._remember, HISTORY_INTERVAL)
         if self._state_dir is not None:
             self._every(SAVE_INTERVAL, self._save, SAVE_INTERVAL)
+
+    def _remember(self) -> None:
+        self._history.record(self.statuses(), time.monotonic())
 
     def _every(self, seconds: float, job: Callable[[], None], delay: float) -> None:
         planned = self._scheduler.every(seconds).seconds.do(job)  # type: ignore[arg-type]  # takes fractions
@@ -186,12 +206,18 @@ class Daemon:
                 return  # the last one is not done: a slow server is asked again when it is
             self._in_flight.add(key)
         try:
-            self._pool.submit(self._guarded, kind, watch, key)
+            job = self._pool.submit(self._guarded, kind, watch)
         except RuntimeError:  # the pool is being closed
-            with self._in_flight_lock:
-                self._in_flight.discard(key)
+            self._landed(key)
+        else:
+            # A reload cancels what has not begun, and the watch goes on: it must be asked again.
+            job.add_done_callback(lambda _: self._landed(key))
 
-    def _guarded(self, kind: str, watch: Watch, key: tuple[str, int]) -> None:
+    def _landed(self, key: tuple[str, int]) -> None:
+        with self._in_flight_lock:
+            self._in_flight.discard(key)
+
+    def _guarded(self, kind: str, watch: Watch) -> None:
         try:
             if kind == "poll":
                 watch.poll()
@@ -201,9 +227,6 @@ class Daemon:
         except Exception:  # the loop's edge: a fault of our own must not end the watching
             self._job_errors[kind] = self._job_errors.get(kind, 0) + 1
             logger.exception("job failed", extra={"job": kind, "server": watch.name})
-        finally:
-            with self._in_flight_lock:
-                self._in_flight.discard(key)
 
     # --- resume
 
@@ -224,3 +247,8 @@ class Daemon:
             self._save_failed = True
         else:
             self._save_failed = False
+
+
+def _reading(source: SourceStatus, now: float) -> Reading:
+    age = None if source.last_success is None else max(now - source.last_success, 0.0)
+    return Reading(source.source, source.up, age, source.error)

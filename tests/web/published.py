@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -19,6 +19,7 @@ from vllm_length_exporter.derive.values import (
     Value,
 )
 from vllm_length_exporter.web.application import Application
+from vllm_length_exporter.web.watched import Point, Watched
 
 LIMIT = 8192
 
@@ -45,6 +46,8 @@ class Daemon:
 
     series: Collector = field(default_factory=Series)
     views: Sequence[ServerView] = ()
+    untried: Sequence[str] = ()
+    histories: Mapping[str, Mapping[str, tuple[Point, ...]]] = field(default_factory=dict)
     is_ready: bool = True
     fault: str | None = None
     on_reload: Callable[[], str | None] = lambda: None
@@ -56,6 +59,12 @@ class Daemon:
 
     def statuses(self) -> Sequence[ServerView]:
         return self.views
+
+    def watched(self) -> Sequence[Watched]:
+        return [Watched(view.server, view) for view in self.views] + [Watched(name) for name in self.untried]
+
+    def history(self, server: str) -> Mapping[str, tuple[Point, ...]]:
+        return self.histories.get(server, {})
 
     def ready(self) -> bool:
         return self.is_ready

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 
 import prometheus_client
 import pytest
@@ -13,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as text_fami
 from prometheus_client.registry import CollectorRegistry
 
 from tests.web.conftest import Listen
-from tests.web.published import LIMIT, Daemon, a_view, application
+from tests.web.published import LIMIT, Daemon, application
 from tests.web.wire import exchange, get
 
 PROMETHEUS_2 = (
@@ -82,36 +81,6 @@ class TestMetrics:
         assert (
             requests.get(url, params={"target": "http://127.0.0.1:1", "module": "x"}, timeout=5).text == plain
         )
-
-
-class TestLandingPage:
-    def test_it_names_itself_and_links(self, listen: Listen) -> None:
-        answer = requests.get(listen().url, timeout=5)
-        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-        assert version("vllm-length-exporter") in answer.text
-        for path in ("/metrics", "/api/v1/status", "/-/healthy", "/-/ready"):
-            assert f'<a href="{path}">' in answer.text
-        assert "No server has been tried yet" in answer.text
-
-    def test_it_shows_every_server(self, listen: Listen) -> None:
-        served = Daemon(views=[a_view("a:8000"), a_view("b:8000")])
-        text = requests.get(listen(application(served)).url, timeout=5).text
-        for shown in ("a:8000", "b:8000", "llama", ">up<", "8,192", "10,240", "1.25", "preempting"):
-            assert shown in text
-
-    def test_names_are_text(self, listen: Listen) -> None:
-        served = Daemon(views=[a_view('<b onclick="x">', "<script>alert(1)</script>")])
-        text = requests.get(listen(application(served)).url, timeout=5).text
-        assert "<script>" not in text
-        assert "<b " not in text
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
-
-    def test_what_is_withheld_is_a_dash(self, listen: Listen) -> None:
-        view = a_view()
-        bare = type(view)(server="bare:8000", state=view.state)
-        text = requests.get(listen(application(Daemon(views=[bare]))).url, timeout=5).text
-        assert text.count('<td class="number">–</td>') == 3
-        assert "None" not in text
 
 
 def test_status_is_what_the_report_says(listen: Listen) -> None:

@@ -6,7 +6,8 @@ Configured servers only: nothing in a request chooses whom to ask, and no reques
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import disable_created_metrics
@@ -19,14 +20,15 @@ from werkzeug.wrappers import Request, Response
 from vllm_length_exporter.derive.values import ServerView
 
 from .static import StaticFiles
+from .watched import Point, Watched
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-# Nothing from elsewhere, nothing inline; the page may not be framed and sends no form.
+# Nothing from elsewhere, nothing inline; the page may not be framed, and its form leads back to it.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -50,6 +52,14 @@ class Published(Protocol):
 
     def statuses(self) -> Sequence[ServerView]:
         """All servers that were tried."""
+        ...
+
+    def watched(self) -> Sequence[Watched]:
+        """Every configured server, tried or not, with its sources."""
+        ...
+
+    def history(self, server: str) -> Mapping[str, tuple[Point, ...]]:
+        """The last half hour of a server's engines."""
         ...
 
     def ready(self) -> bool:
@@ -77,7 +87,7 @@ class Application:
         self._lifecycle = lifecycle
         self._static = StaticFiles()
         answers: dict[str, tuple[str, Callable[..., Response]]] = {
-            "/": ("GET", self._landing),
+            "/": ("GET", self._page),
             "/metrics": ("GET", self._metrics),
             "/api/v1/status": ("GET", self._status),
             "/-/healthy": ("GET", self._healthy),
@@ -101,12 +111,32 @@ class Application:
             response.headers.setdefault(name, value)
         return response(environ, start_response)
 
-    def _landing(self, request: Request) -> Response:
-        del request
-        from .landing import landing_page  # the template engine is loaded when somebody looks
+    def _page(self, request: Request) -> Response:
+        from .page import (  # the template engine is loaded when somebody looks
+            UnknownServerError,
+            missing_page,
+            page,
+        )
 
-        views = self._published.statuses()
-        return _fresh(landing_page(views, ready=self._published.ready()), "text/html; charset=utf-8")
+        watched, server = self._published.watched(), request.args.get("server")
+        try:
+            text, status = (
+                page(
+                    watched,
+                    self._published.history,
+                    ready=self._published.ready(),
+                    now=time.monotonic(),
+                    server=server,
+                    tokens=request.args.get("tokens"),
+                ),
+                200,
+            )
+        except UnknownServerError:
+            text, status = missing_page(server or ""), 404
+        response = _fresh(text, "text/html; charset=utf-8")
+        response.status_code = status
+        response.headers["Vary"] = "Accept-Encoding"
+        return _compressed(request, response)
 
     def _metrics(self, request: Request) -> Response:
         accept = request.headers.get("Accept", "")
