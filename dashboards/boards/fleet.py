@@ -212,7 +212,7 @@ def _pressure(select: Selector) -> Section:
         ),
         unit=RATIO,
         maximum=1,
-        no_value="No limit held requests back",
+        no_value="No limit held requests back, or no server is up",
     )
     refused = lines(
         "Refused for length",

@@ -150,7 +150,7 @@ def _fine(select: Selector) -> Section:
         "exporter that source, usually the server's log from its start.",
         Query(f"max by (quantity, missing) ({select(UNKNOWN)})"),
         columns=(Column("quantity", "Number", width=230), Column("missing", "Needs")),
-        no_value="Nothing is withheld",
+        no_value="Nothing is withheld, or the server is not up",
     )
     return section(
         "Is it fine?",
