@@ -14,7 +14,7 @@ from tests.live.daemon import Daemon, Watcher
 from tests.real.client import Answer, Client
 from tests.real.vllm_server import SMALL_CACHE, VllmServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 POLL = 2.0  # seconds
 SERVER = "tiny-server"
