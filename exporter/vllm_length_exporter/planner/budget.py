@@ -76,8 +76,7 @@ def _unknown(model: Architecture, files: ModelFiles, settings: Settings) -> list
     activations = Span(tokens * per_token * each, 3 * tokens * per_token * each + 3 * logits)
     parts = [Part("activation peak", activations, "estimate: measured by vLLM at start")]
     if settings.device is Device.GPU:
-        # Until 0.19 graphs are captured in what utilization leaves free.
-        graphs = GRAPHS if settings.rules.release.release >= (0, 20) else Span(0, 0)
+        graphs = GRAPHS if settings.rules.has("graphs_in_utilization") else Span(0, 0)
         parts.append(Part("CUDA graphs", graphs, "estimate: measured by vLLM at start"))
         context = CONTEXT + (COMMUNICATION if settings.devices > 1 else Span(0, 0))
         parts.append(Part("context and communication", context, "estimate: depends on driver and topology"))

@@ -19,7 +19,7 @@ from vllm_length_exporter.planner.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that share a block table."""
+    """Layers that share a block table: they keep the same tokens, in blocks of the same number."""
 
     pages: tuple[Page, ...]
 
@@ -30,7 +30,7 @@ class Group:
 
     def blocks(self, length: int, settings: Settings) -> int:
         """Blocks that one request of `length` tokens holds at most."""
-        return max(_blocks(page, length, settings) for page in self.pages)
+        return _blocks(self.pages[0], length, settings)
 
     def on(self, layers: range) -> Group:
         """The part of the group on one pipeline stage."""
@@ -44,12 +44,12 @@ def _blocks(page: Page, length: int, settings: Settings) -> int:
     size = page.block_size
     if page.reach is Reach.FULL:
         split = settings.decode_context_parallel_size if page.sharded else 1
-        return math.ceil(math.ceil(length / split) / size)
+        return -(-length // (split * size))
     assert page.span is not None
     if page.reach is Reach.CHUNKED:
-        return math.ceil(min(page.span + settings.tokens_in_flight, length) / size)
+        return -(-min(page.span + settings.tokens_in_flight, length) // size)
     # One more, because a window need not begin where a block does.
-    return math.ceil(min(page.span - 1 + settings.tokens_in_flight, length) / size) + 1
+    return -(-min(page.span - 1 + settings.tokens_in_flight, length) // size) + 1
 
 
 def groups(pages: Sequence[Page], settings: Settings) -> tuple[Group, ...]:

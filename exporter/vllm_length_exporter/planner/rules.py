@@ -21,6 +21,8 @@ SINCE: Mapping[str, str] = {
     "group_ratio_1_25": "0.12.0",  # kinds that differ by less than a quarter share the larger group size
     "checked_by_groups": "0.14.0",  # the needed memory counts the padding of groups
     "group_ratio_1_5": "0.18.0",
+    "utilization_0_92": "0.20.0",
+    "graphs_in_utilization": "0.20.0",  # before, graphs are captured in what utilization leaves free
     "size_by_concurrency": "0.20.1",  # the size printed is concurrency x limit
     "override_is_checked": "0.20.1",  # the needed memory is held against --num-gpu-blocks-override
     "states_with_prefixes": "0.26.0",  # prefix caching is on for hybrid models, with two states a request
@@ -32,20 +34,22 @@ SINCE: Mapping[str, str] = {
 }
 
 
+_SINCE = {name: Version(text).release for name, text in SINCE.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one version of vLLM does."""
+    """What one version of vLLM does. A build or a candidate counts as the release that it leads to."""
 
     version: Version
 
     def has(self, name: str) -> bool:
         """Whether this version counts in that way."""
-        return self.release >= Version(SINCE[name])
+        return self._release >= _SINCE[name]
 
     @property
-    def release(self) -> Version:
-        """The version less what marks it as a build or a candidate."""
-        return Version(".".join(map(str, self.version.release[:3])))
+    def _release(self) -> tuple[int, int, int]:
+        return self.version.major, self.version.minor, self.version.micro
 
     @property
     def group_ratio(self) -> float:
@@ -57,4 +61,4 @@ class Rules:
     @property
     def memory_utilization(self) -> float:
         """The default of --gpu-memory-utilization."""
-        return 0.92 if self.release >= Version("0.20.0") else 0.9
+        return 0.92 if self.has("utilization_0_92") else 0.9

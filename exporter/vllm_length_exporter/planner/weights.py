@@ -45,7 +45,7 @@ QUANTISED_BITS = {
     "gptq": None,
     "awq": None,
 }
-DENSE_ERROR, SPARSE_ERROR, QUANTISED_ERROR = 0.05, 0.1, 0.25
+DENSE_ERROR, SPARSE_ERROR, QUANTISED_ERROR = 0.05, 0.1, 0.15
 UNEVEN = 0.03  # what is replicated on all devices of an engine
 
 
@@ -83,7 +83,7 @@ def parameters(text: Config) -> int | None:
     dense = number(text, "intermediate_size")
     if layers is None or hidden is None or heads is None or vocabulary is None or dense is None:
         return None
-    embeddings = vocabulary * hidden * (1 if text.get("tie_word_embeddings") is True else 2)
+    embeddings = _embeddings(text)
     experts = next((number(text, key) for key in EXPERTS if number(text, key)), None)
     first = number(text, "first_k_dense_replace") or 0
     if experts is None:
@@ -95,6 +95,11 @@ def parameters(text: Config) -> int | None:
         sparse = experts * 3 * hidden * width + 3 * hidden * shared_width + experts * hidden
         mlps = first * 3 * hidden * dense + (layers - first) * sparse
     return embeddings + layers * _attention(text, hidden, heads) + mlps
+
+
+def _embeddings(text: Config) -> int:
+    tables = 1 if text.get("tie_word_embeddings") is True else 2
+    return (number(text, "vocab_size") or 0) * (number(text, "hidden_size") or 0) * tables
 
 
 EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
@@ -121,7 +126,8 @@ def _estimate(text: Config, config: Config, settings: Settings) -> Span | None:
         bits = QUANTISED_BITS.get(method) or number(quantisation, "bits")
         if bits is None:
             return None
-        return _around(count * bits / 8, QUANTISED_ERROR)
+        plain = _embeddings(text)  # stay as they are
+        return _around(plain * model_bytes(settings.dtype) + (count - plain) * bits / 8, QUANTISED_ERROR)
     sparse = any(number(text, key) for key in EXPERTS)
     return _around(count * model_bytes(settings.dtype), SPARSE_ERROR if sparse else DENSE_ERROR)
 
