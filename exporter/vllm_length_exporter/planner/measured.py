@@ -61,8 +61,8 @@ def _server(item: Document, source: str) -> Server:
     if blocks is None or concurrency is None or concurrency <= 0:
         absent = "blocks" if blocks is None else "full_length_concurrency"
         raise PlanError(f"{source}: capacity: {absent} is missing: {_withheld(item)}")
-    at_limit = round((blocks + 1) / concurrency)  # vLLM counts the null block
     block_size = _count(smallest, "block_size")
+    at_limit = _blocks_at_limit(smallest, limit, blocks + 1, concurrency, block_size)
     version = item.get("vllm_version")
     if isinstance(version, dict):
         version = version.get("value")
@@ -85,6 +85,27 @@ def _server(item: Document, source: str) -> Server:
         max_num_batched_tokens=_count(limits, "max_num_batched_tokens"),
         window=_count(limits, "window"),
     )
+
+
+def _blocks_at_limit(
+    engine: Document, limit: int, total_blocks: int, concurrency: float, block_size: int | None
+) -> int:
+    """Blocks of one request of the limit's length. vLLM's concurrency counts the null block.
+
+    The log rounds it to two decimals; the tokens, where they are concurrency x limit, are more precise. Where they
+    are something else (until 0.19), the plain number of blocks counts if it rounds to the same.
+    """
+    tokens = _count(engine, "tokens")
+    if tokens is not None and abs(tokens / limit - concurrency) <= ROUNDING:
+        concurrency = (tokens + 0.5) / limit
+    elif block_size is not None:
+        plain = -(-limit // block_size)
+        if abs(total_blocks / plain - concurrency) <= ROUNDING:
+            return plain
+    return round(total_blocks / concurrency)
+
+
+ROUNDING = 0.00501
 
 
 def _is_one_group(

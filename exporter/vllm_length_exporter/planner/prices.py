@@ -12,8 +12,8 @@ from vllm_length_exporter.settings.document import read
 from vllm_length_exporter.settings.mistake import ConfigError, KeyedError
 from vllm_length_exporter.settings.strict import convert
 
-Price = Annotated[float, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Price = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 
 
 class SelfHosted(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -36,7 +36,7 @@ class Api(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Workload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What was served in so many hours. Input tokens include the cached ones."""
 
-    hours: Annotated[float, msgspec.Meta(gt=0)]
+    hours: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
     requests: Count
     input_tokens: Count
     output_tokens: Count
