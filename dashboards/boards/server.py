@@ -139,7 +139,7 @@ def _fine(select: Selector) -> Section:
                 coloured=True,
                 width=120,
             ),
-            Column("finding", "Finding"),
+            Column("finding", "Finding", link=("Runbooks", select.thresholds.links.runbooks)),
         ),
         sort=("Severity", True),
         no_value="No finding: nothing that is known is wrong",

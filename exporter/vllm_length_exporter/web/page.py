@@ -110,7 +110,10 @@ def _budget(view: ServerView) -> list[dict[str, Any]]:
     ]
     longest = [row for row in view.at_most if row.part == "total" and row.share == 0.99]
     rows += [("workload", "99 % of requests, at most", Value(row.tokens, row.source)) for row in longest]
-    top = max((value.value for _, _, value in rows if value is not None), default=0)
+    known = [value.value for _, _, value in rows if value is not None]
+    if not known:
+        return []
+    top = max(known)
     return [
         {
             "kind": kind,
