@@ -10,6 +10,7 @@ import click
 from vllm_length_exporter.cli import COMMANDS, program
 from vllm_length_exporter.collectors.registry import METRICS, SUBJECTS
 from vllm_length_exporter.derive.findings import RULES
+from vllm_length_exporter.mixin.catalogue import WITHOUT_ALERT, every_alert
 
 FOLDER = Path(__file__).parent.parent.parent / "docs"
 MADE = "<!-- made from the code by `make generate`; do not edit -->\n"
@@ -57,11 +58,18 @@ def commands() -> str:
 
 
 def findings() -> str:
-    """Every finding with its severity and runbook page."""
-    lines = ["# Findings", "", MADE, "| finding | severity | runbook |", "|---|---|---|"]
+    """Every finding with its severity, its alert or why it has none, and its runbook page."""
+    of_finding: dict[str, list[str]] = {}
+    for alert in every_alert():
+        for name in alert.findings:
+            of_finding.setdefault(name, []).append(alert.full_name)
+    lines = ["# Findings", "", MADE, "| finding | severity | alert | runbook |", "|---|---|---|---|"]
     for name in dict.fromkeys(rule.id for rule in RULES):
         severities = ", ".join(dict.fromkeys(str(rule.severity) for rule in RULES if rule.id == name))
-        lines.append(f"| `{name}` | {severities} | [{name}](../alerts/runbooks/{name}.md) |")
+        pages = list(dict.fromkeys(of_finding.get(name, ()))) or [name]
+        alerts = ", ".join(of_finding[name]) if name in of_finding else f"none: {WITHOUT_ALERT[name]}"
+        links = ", ".join(f"[{page}](../alerts/runbooks/{page}.md)" for page in pages)
+        lines.append(f"| `{name}` | {severities} | {alerts} | {links} |")
     return "\n".join([*lines, ""])
 
 

@@ -11,6 +11,7 @@ from tests.docs.reference import FOLDER, PAGES
 from vllm_length_exporter.cli import COMMANDS, SUMMARIES
 from vllm_length_exporter.collectors.registry import METRICS
 from vllm_length_exporter.derive.findings import RULES
+from vllm_length_exporter.mixin.catalogue import WITHOUT_ALERT, every_alert
 
 ROOT = FOLDER.parent
 # What a recording rule, the middleware or a recording's own name adds to the series of the registry.
@@ -33,9 +34,12 @@ def test_each_command_has_a_summary_and_stands_in_the_readme() -> None:
     assert [name for name in COMMANDS if f"`{name}`" not in readme] == []
 
 
-def test_each_finding_has_a_runbook() -> None:
-    missing = [rule.id for rule in RULES if not (ROOT / "alerts" / "runbooks" / f"{rule.id}.md").is_file()]
-    assert missing == []
+def test_each_finding_has_an_alert_or_a_reason_and_a_runbook_either_way() -> None:
+    told = {name for alert in every_alert() for name in alert.findings}
+    assert {rule.id for rule in RULES} <= told | WITHOUT_ALERT.keys()
+    assert told.isdisjoint(WITHOUT_ALERT)
+    pages = {alert.full_name for alert in every_alert()} | WITHOUT_ALERT.keys()
+    assert [page for page in pages if not (ROOT / "alerts" / "runbooks" / f"{page}.md").is_file()] == []
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
