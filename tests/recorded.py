@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vllm_length_exporter.vllm.lines import LogParser
-
 from vllm_length_exporter.derive.values import ServerView
 from vllm_length_exporter.derive.view import Horizon, view
 from vllm_length_exporter.recording import Recording
@@ -25,6 +23,7 @@ from vllm_length_exporter.server import (
     polled,
     read_lines,
 )
+from vllm_length_exporter.vllm.lines import LogParser
 from vllm_length_exporter.vllm.models import read_models, read_version
 from vllm_length_exporter.vllm.page import PageReader
 
