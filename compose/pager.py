@@ -43,8 +43,15 @@ def line(alert: dict[str, Any]) -> str:
     """`PAGE firing VLLMLengthServerDown: ...`, with the numbers and the first thing to do."""
     labels, notes = alert["labels"], alert["annotations"]
     how = {"critical": "PAGE", "warning": "TICKET"}.get(labels.get("severity", ""), "NOTE")
-    parts = (notes.get("description", ""), notes.get("context", ""), f"First: {notes.get('action', '')}", notes.get("runbook_url", ""))
-    return f"{how} {alert['status']} {labels.get('alertname', '')}: {' '.join(part for part in parts if part)}"
+    parts = (
+        notes.get("description", ""),
+        notes.get("context", ""),
+        f"First: {notes.get('action', '')}",
+        notes.get("runbook_url", ""),
+    )
+    return (
+        f"{how} {alert['status']} {labels.get('alertname', '')}: {' '.join(part for part in parts if part)}"
+    )
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def _clamping(query: Query) -> Alert:
         "SilentClamping",
         Severity.WARNING,
         _share(query, query(CLAMPED), "model_name", limit),
-        "vLLM cuts the answers that clients asked for without telling them.",
+        "Answers get less room than clients asked for, and nobody tells them.",
         f"{SERVER}: {SHARE} of the requests of the last {limit.window} got a smaller output budget than they "
         f"asked for, because prompt and max_tokens exceed the limit of {query.shown(MAX_MODEL_LEN)} tokens.",
         "Let clients compute max_tokens from what the limit leaves, or raise --max-model-len.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from .thresholds import INTEGRATIONS, Thresholds
 
+MANY = 10  # keys that are not worth listing in one line
 DEFAULTS = Path(__file__).with_name("thresholds.yml")
 
 
@@ -76,12 +78,17 @@ def _over(base: Mapping[str, Any], edit: Mapping[Any, Any], path: Path, place: s
         where = f"{place}{key}"
         if key not in base:
             near = difflib.get_close_matches(str(key), list(base), 1)
-            hint = f", did you mean {near[0]!r}?" if near else f"; known here: {', '.join(base)}"
+            known = (
+                ", ".join(base) if len(base) <= MANY else "see the packaged file (rules --show-thresholds)"
+            )
+            hint = f", did you mean {near[0]!r}?" if near else f"; known here: {known}"
             raise ThresholdsError(f"{path}: {where}: unknown key{hint}")
         if isinstance(base[key], dict) and key not in _FREE:
             if not isinstance(value, dict):
                 raise ThresholdsError(f"{path}: {where}: expected keys and values, got {_kind(value)}")
             merged[key] = _over(base[key], value, path, f"{where}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ThresholdsError(f"{path}: {where}: expected a number, got {value}")
         else:
             merged[key] = value
     return merged

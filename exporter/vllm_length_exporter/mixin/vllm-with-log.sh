@@ -24,5 +24,9 @@ while :; do
   code=$?
   kill -0 "$server" 2>/dev/null || break
 done
-wait "$copier"
+# The copier ends when nobody holds vLLM's output any more; a worker that vLLM left behind must not keep it.
+for _ in {1..50}; do
+  kill -0 "$copier" 2>/dev/null || break
+  sleep 0.1
+done
 exit "$code"
