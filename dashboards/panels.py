@@ -225,6 +225,7 @@ def table(
         dataSource=DATASOURCE,
         targets=_targets(queries, instant=True, shape="table"),
         transformations=chosen,
+        unit="none",
         thresholds=PLAIN.as_json(),
         maxDataPoints=None,
         overrides=[column_override(column) for column in columns],

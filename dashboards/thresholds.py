@@ -22,11 +22,6 @@ def preemption_steps(thresholds: Thresholds) -> Steps:
     return _rising(pair.warning.per_second, pair.critical.per_second)
 
 
-def queue_steps(thresholds: Thresholds) -> Steps:
-    pair = thresholds.kv_cache_saturated
-    return _rising(pair.warning.queue, pair.critical.queue)
-
-
 def refused_share_steps(thresholds: Thresholds) -> Steps:
     """The share of refused requests that spends the error budget as fast as the gravest and the mildest alert say."""
     spike = thresholds.rejections_spike

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Board, Section, line, section
 from dashboards.panels import bars, lines, stat, table, timeline
-from dashboards.parts import PER_SECOND, RATIO, SECONDS, ZERO_IS_GOOD, Column, Query, Word
+from dashboards.parts import BYTES, PER_SECOND, RATIO, SECONDS, ZERO_IS_GOOD, Column, Query, Word
 from dashboards.selector import Selector
 from dashboards.thresholds import disagreement_steps
 from dashboards.words import SOURCE_UP
@@ -175,6 +175,21 @@ def _numbers(select: Selector) -> Section:
 
 
 def _cost(select: Selector) -> Section:
+    processor = lines(
+        "Processor",
+        "Share of one core that the exporter uses. It grows with the number of servers and with busy logs.",
+        Query(f"rate({select.of_exporter('process_cpu_seconds_total')}[$__rate_interval])", "{{instance}}"),
+        unit=RATIO,
+        no_value=NOT_SCRAPED,
+    )
+    memory = lines(
+        "Memory",
+        "Resident memory of the exporter. It grows with the number of servers and then stays; if it keeps growing, "
+        "please report it.",
+        Query(select.of_exporter("process_resident_memory_bytes"), "{{instance}}"),
+        unit=BYTES,
+        no_value=NOT_SCRAPED,
+    )
     scrape_time = lines(
         "Time of a scrape",
         "How long Prometheus takes to scrape the exporter: it answers from memory.",
@@ -188,4 +203,4 @@ def _cost(select: Selector) -> Section:
         Query(f"max by (instance) ({select.of_exporter('scrape_samples_scraped')})", "{{instance}}"),
         no_value=NOT_SCRAPED,
     )
-    return section("Cost", line(7, (12, scrape_time), (12, scrape_size)))
+    return section("Cost", line(7, (6, processor), (6, memory), (6, scrape_time), (6, scrape_size)))

@@ -16,7 +16,7 @@ from dashboards.parts import (
     Steps,
 )
 from dashboards.selector import Selector
-from dashboards.thresholds import preemption_steps, usage_steps
+from dashboards.thresholds import binding_steps, preemption_steps, usage_steps
 from dashboards.words import (
     SEVERITIES,
     SEVERITY_STEPS,
@@ -212,6 +212,7 @@ def _pressure(select: Selector) -> Section:
         ),
         unit=RATIO,
         maximum=1,
+        steps=binding_steps(select.thresholds),
         no_value="No limit held requests back, or no server is up",
     )
     refused = lines(

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import schedule
+from prometheus_client import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from vllm_length_exporter import resume
@@ -31,6 +32,7 @@ FEW_LOGS = 50
 SAVE_INTERVAL = 5.0  # seconds between two writes of the resume file
 CLOCK_STEP = 2.0  # seconds by which the wall clock may run away from the monotonic one
 LOOP_PATIENCE = 1.0  # the longest sleep of the loop, in seconds
+PROCESS = ProcessCollector(registry=None)
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +82,10 @@ class Daemon:
         )
 
     def registry(self) -> CollectorRegistry:
-        return registry(self.snapshot)
+        """Our series, and what the exporter's process costs."""
+        made = registry(self.snapshot)
+        made.register(PROCESS)
+        return made
 
     def statuses(self) -> tuple[ServerView, ...]:
         return self.snapshot().views()

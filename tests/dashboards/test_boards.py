@@ -22,11 +22,13 @@ from vllm_length_exporter.mixin.catalogue import every_alert
 from vllm_length_exporter.mixin.rule import Dashboard
 
 OURS = {metric.full_name: set(metric.label_names) for metric in METRICS}
-# Series that Prometheus makes itself, with the labels that it gives them.
+# Series that Prometheus or its client library makes, with the labels that it gives them.
 PROMETHEUS = {
     "up": {"job", "instance"},
     "scrape_duration_seconds": {"job", "instance"},
     "scrape_samples_scraped": {"job", "instance"},
+    "process_cpu_seconds_total": {"job", "instance"},
+    "process_resident_memory_bytes": {"job", "instance"},
     "ALERTS": {"alertname", "alertstate", "severity", "server"},
 }
 TARGET_LABELS = {"job", "instance"}  # on every series, given by the scrape
@@ -204,6 +206,7 @@ def _numbers(value: Any) -> list[float]:
         ({"kv_cache_saturated": {"critical": {"usage": 0.876}}}, 0.876),
         ({"preemption_storm": {"critical": {"per_second": 12.34}}}, 12.34),
         ({"limit_far_above_workload": {"factor": 7.5}}, 7.5),
+        ({"max_num_seqs_binding": {"share": 0.437}}, 0.437),
         ({"sources_disagree": {"gap": 0.0314}}, 0.0314),
         ({"truncation_high": {"info": {"share": 0.777}}}, 0.777),
     ],
@@ -234,7 +237,9 @@ def test_the_users_selector_is_in_every_query(tmp_path: Path) -> None:
     for board in generated(thresholds_file.read(file)).values():
         for panel in board["panels"]:
             for target in panel.get("targets", []):
-                names = re.findall(r"\b(?:vllm_length_\w+|up|scrape_\w+)\{([^}]*)\}", target["expr"])
+                names = re.findall(
+                    r"\b(?:vllm_length_\w+|up|scrape_\w+|process_\w+)\{([^}]*)\}", target["expr"]
+                )
                 assert names
                 assert all('cluster="prod"' in inside for inside in names), target["expr"]
 
