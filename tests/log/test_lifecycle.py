@@ -424,3 +424,9 @@ def test_text_alone_as_0_6_0_logged_it() -> None:
 )
 def test_access_lines_that_may_be_refusals(line: str, told: bool) -> None:
     assert names(events([f"INFO:     {line}"])) == ([EventName.ACCESS] if told else [])
+
+
+def test_version_where_the_log_has_no_logo() -> None:
+    evil = "x, serving model vLLM server version 9.9.9"
+    (event,) = events([said("APIServer pid=1", f"vLLM server version 0.32.0, serving model {evil}")])
+    assert (event.name, event.text("version")) == (EventName.VERSION, "0.32.0")

@@ -80,6 +80,12 @@ IS_FINISHED = re.compile(
     r'(?:\\n","stream":"\w+"(?:,"attrs":{[^{}]*})?,"time":"[\d:.TZ+-]+"})?\s*'
 ).fullmatch
 
+# The same from vLLM's JSON formatter (0.31+), which names the logger before the message.
+IS_FINISHED_JSON = re.compile(
+    r'\{"asctime": "[^"]*", "levelname": "INFO", "name": "uvicorn\.access", "processName": "[^"]*", "process": \d+, '
+    r'"message": "[\w.:\[\]]+ - \\"[A-Z]+ [^ "\\]* HTTP/\d(?:\.\d)?\\" 200"'
+).match
+
 
 def bare(line: str) -> str:
     """The line without its end and without colour."""

@@ -12,7 +12,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from vllm_length_exporter.vllm.envelopes import IS_FINISHED, JsonRecord, pasted, peel, unescaped
+from vllm_length_exporter.vllm.envelopes import (
+    IS_FINISHED,
+    IS_FINISHED_JSON,
+    JsonRecord,
+    pasted,
+    peel,
+    unescaped,
+)
 from vllm_length_exporter.vllm.events import Event, EventName, Process, StartFailure
 from vllm_length_exporter.vllm.lifecycle import ECHOES, Lifecycle, Phase
 from vllm_length_exporter.vllm.messages import Found, Index
@@ -20,7 +27,8 @@ from vllm_length_exporter.vllm.messages_errors import REQUEST_ERRORS, STARTUP_ER
 from vllm_length_exporter.vllm.messages_log import LOG, UVICORN
 from vllm_length_exporter.vllm.records import Header, Line, Raised, Traceback, taken_apart
 
-FINISHED = '" 200 OK'  # the end of an access-log line that tells nothing of length
+FINISHED = '" 200'  # in the access-log line of a finished request, which tells nothing of length
+FINISHED_TEXT = '" 200 OK'  # the same where it is no JSON
 ACCESS = "INFO:     "  # how uvicorn begins an access line
 QUICK_PREFIXES = 16
 HEADERS_KEPT = 64  # of one process, to know a record's later lines by
@@ -103,7 +111,7 @@ class LogParser:
     def feed(self, line: str) -> list[Event]:
         """The events that one physical line completes, in whatever envelope; its end is not needed."""
         # The prefix proves that uvicorn begins the line; it is learnt from the first such line.
-        if FINISHED in line and (line.startswith(self._quick) or self._is_finished(line)):
+        if FINISHED in line and self._is_finished(line):
             return []
         return self._line(line)
 
@@ -111,14 +119,17 @@ class LogParser:
         """The same for many lines, faster."""
         events: list[Event] = []
         for line in lines:
-            if FINISHED in line and (line.startswith(self._quick) or self._is_finished(line)):
+            if FINISHED in line and (
+                (FINISHED_TEXT in line and line.startswith(self._quick)) or self._is_finished(line)
+            ):
                 continue
             events += self._line(line)
         return events
 
     def _is_finished(self, line: str) -> bool:
-        found = IS_FINISHED(line)
-        if found is None:
+        if FINISHED_TEXT in line and line.startswith(self._quick):
+            return True
+        if IS_FINISHED(line) is None and IS_FINISHED_JSON(line) is None:
             return False
         self._life.answered()
         if line.startswith(("(", "INFO")) and len(self._quick) < QUICK_PREFIXES:

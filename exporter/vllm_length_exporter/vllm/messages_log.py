@@ -51,6 +51,9 @@ START = (
     # All arguments, not only those given: what is None there is absent here.
     _log("args_namespace", _E.ARGUMENTS, "0.4.3", "0.8.5", "args: Namespace({:namespace})"),
     _log("api_server_version", _E.VERSION, "0.4.3", "0.14.1", "vLLM API server version {version:word}"),
+    # In place of the logo, where the log is JSON.
+    _log("server_version", _E.VERSION, "0.32.0", "0.32.0",
+         "vLLM server version {version:word}, serving model {_:rest}"),
     _log("logo_version", _E.VERSION, "0.15.1", "0.32.0", "{_:logo}version {version:word}", within=""),
     _log("api_server_starting_1", _E.OTHER, "0.7.3", "0.9.0.1", "Starting vLLM API server on http://{_:word}",
          also=("api_server_starting_2",)),
