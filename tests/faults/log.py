@@ -34,7 +34,10 @@ class ServerLog:
         for _ in range(times):
             with self._lock:
                 self.refusals += 1
-                data = "".join(line + "\n" for line in self._refusal).encode()
+                stamp = f"11-29 {self.refusals // 60 % 24:02}:{self.refusals % 60:02}:59"  # as time goes on
+                data = "".join(
+                    line.replace("11-29 14:56:59", stamp) + "\n" for line in self._refusal
+                ).encode()
                 while data:
                     size = self._random.randint(1, 4000)
                     self._write(data[:size])

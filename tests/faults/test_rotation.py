@@ -15,7 +15,7 @@ ROTATIONS = 120
 def test_no_line_is_lost_or_doubled_by_rotations_without_a_pause(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     path.write_text("")
-    log, seen = FileLog(path), []
+    log, seen, counted = FileLog(path), [], []
     done = threading.Event()
 
     def write() -> None:
@@ -36,6 +36,7 @@ def test_no_line_is_lost_or_doubled_by_rotations_without_a_pause(tmp_path: Path)
         except LogError:  # the moment without a file
             return False
         seen.extend(line.text for line in batch.lines)
+        counted.extend(line.counted for line in batch.lines)
         return "the end" in seen
 
     writer = threading.Thread(target=write)
@@ -43,4 +44,5 @@ def test_no_line_is_lost_or_doubled_by_rotations_without_a_pause(tmp_path: Path)
     wait_for(read, seconds=60, what="all is read", every=0.0005)
     writer.join()
     log.close()
+    assert all(counted)
     assert seen == [f"{number} {line}" for number in range(ROTATIONS) for line in range(5)] + ["the end"]

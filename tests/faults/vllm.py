@@ -215,7 +215,9 @@ class Servers:
         text = _with(self._template, "vllm:num_requests_running", server.running(process, page))
         text = _with(text, "vllm:num_preemptions_total", page)
         text = re.sub(
-            r"(?m)^process_start_time_seconds .*", f"process_start_time_seconds {self._begun + process}", text
+            r"(?m)^process_start_time_seconds .*",
+            f"process_start_time_seconds {self._begun + 10 * process}",
+            text,
         )
         text = text.replace('num_gpu_blocks="80"', f'num_gpu_blocks="{BLOCKS + process}"')
         text = text.replace('num_gpu_blocks_override="80"', f'num_gpu_blocks_override="{BLOCKS + process}"')

@@ -15,7 +15,7 @@ from vllm_length_exporter.sources.logs.lines import Batch, Line, LogError
 from vllm_length_exporter.sources.logs.mark import TELLING, Mark
 from vllm_length_exporter.sources.logs.opened import OpenFile
 from vllm_length_exporter.sources.logs.position import Position
-from vllm_length_exporter.sources.logs.rotation import earlier_file, file_after, packed_at
+from vllm_length_exporter.sources.logs.rotation import MovingError, earlier_file, file_after, packed_at
 
 CHUNK = 65_536  # bytes a read: a log of 10 GB is read in 160,000 short steps, and none of it is kept
 
@@ -173,12 +173,20 @@ class FileLog:
 
     def _successor(self, file: OpenFile, target: os.stat_result | None) -> OpenFile | None:
         """The file that was written after the one in hand."""
-        if following := file_after(self.path, file):
+        try:
+            following = file_after(self.path, file)
+        except MovingError:
+            return None
+        if following is not None:
             following.copied = file.copied
             return following
         if target is None or not target.st_size:  # the writer has not left the file in hand
             return None
-        return OpenFile.at(self.path)
+        successor = OpenFile.at(self.path)
+        if successor.is_at(target):
+            return successor
+        successor.close()  # rotated once more meanwhile: the next read finds what lies between
+        return None
 
     def _finished(self, file: OpenFile, successor: OpenFile) -> Batch:
         """The file in hand has ended, and another one follows."""
