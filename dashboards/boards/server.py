@@ -197,9 +197,8 @@ def _starts(select: Selector) -> Section:
     )
     estimate = stat(
         "Limit that would fit",
-        "The longest --max-model-len with which the last failed start would have worked, as vLLM "
-        "estimates it. The null block "
-        "is in it: give one block less.",
+        "The longest --max-model-len with which the last failed start would have worked, as vLLM estimates it. "
+        "Before 0.32 the estimate counts a block that no request can use: give one block less.",
         Query(f"max({select(ESTIMATED)})", "tokens"),
         unit=TOKENS,
         no_value="No failed start that gave it",

@@ -35,15 +35,15 @@ WINDOWS = {
 READABLE = 4.5  # WCAG AA
 
 
-def a_history() -> dict[str, tuple[Point, ...]]:
-    """Half an hour of an engine that fills and empties, and preempts where it is full."""
+def a_history(view: ServerView) -> dict[str, tuple[Point, ...]]:
+    """Half an hour of engines that fill and empty, and preempt where they are full."""
     now, count = time.monotonic(), 0
     points = []
     for step in range(int(SPAN / EVERY)):
         usage = (math.sin(step / 12) + 1) / 2
         count += usage > 0.95
         points.append(Point(now - SPAN + step * EVERY, usage, count))
-    return {"0": tuple(points), "1": tuple(points)}
+    return {row.engine: tuple(points) for row in view.pressure}
 
 
 def many() -> list[ServerView]:
@@ -73,7 +73,7 @@ def served(name: str) -> Daemon:
         "two engines": "0.32.0-dp2",
     }
     view = last_view(recordings[name])
-    return Daemon(views=[view], histories={view.server: a_history()} if view.pressure else {})
+    return Daemon(views=[view], histories={view.server: a_history(view)})
 
 
 NAMES = (
