@@ -119,6 +119,7 @@ values = st.recursive(
 layouts = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")])
 
 
+@settings(deadline=None)
 @given(st.dictionaries(names, values, max_size=8), layouts, st.sampled_from([None, 1]), st.booleans())
 def test_fields_are_read_as_json_reads_them(
     fields: dict[str, Any],
@@ -139,6 +140,7 @@ def test_fields_are_read_as_json_reads_them(
         assert (read.output, read.output_known) == (None, True)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_fields_or_a_value_error(data: bytes) -> None:
     for style in {id(style): style for style in ENDPOINTS.values()}.values():
@@ -149,7 +151,7 @@ def test_any_bytes_are_fields_or_a_value_error(data: bytes) -> None:
 STREAM = b"".join([delta(), delta('"usage":{"prompt_tokens":9}'), delta(None, "length"), final(50, 20), DONE])
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, len(STREAM)), st.sampled_from(["", "return", "raise"]))
 def test_a_stream_that_is_cut_in_the_middle(length: int, how: str) -> None:
     answer = [start(200, "text/event-stream"), part(STREAM[:length]), *([last()] if not how else [])]
@@ -162,7 +164,7 @@ def test_a_stream_that_is_cut_in_the_middle(length: int, how: str) -> None:
     assert of(found, "total_tokens_sum") == ({"": 70} if expected == "served" else {})
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([200, 400, 500]), st.booleans())
 def test_any_answer_passes(data: bytes, status: int, streamed: bool) -> None:
     kind = "text/event-stream" if streamed else "application/json"

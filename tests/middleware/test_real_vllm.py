@@ -12,26 +12,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.real.client import Client
 from tests.real.load import Truth, crowd, length_load, truth
+from tests.real.versions import PREFIX, with_middleware
 from tests.real.vllm_server import MODEL_NAME, SMALL_CACHE, VllmServer
 
 LIMIT = 8192
-PREFIX = "vllm_length_middleware_"
-SOURCE = Path(__file__).parents[2] / "exporter"
-MIDDLEWARE = ("--middleware", "vllm_length_exporter.middleware.LengthAccounting")
 
-pytestmark = pytest.mark.slow
-
-
-def started(home: Path, model: Path, log: Path, *arguments: str) -> VllmServer:
-    """A vLLM with the middleware, found as on a read-only mount: by its path, and never installed."""
-    return VllmServer(home, model, log, *MIDDLEWARE, *arguments, environment={"PYTHONPATH": str(SOURCE)})
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one waits for the server
 
 
 @pytest.fixture(scope="module")
 def vllm(vllm_home: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    with started(vllm_home, tiny_model, log, "--api-server-count", "2", *SMALL_CACHE) as server:
-        server.wait_ready()
+    with with_middleware(vllm_home, tiny_model, log, "--api-server-count", "2", *SMALL_CACHE) as server:
+        server.wait_ready(600)
         yield server
 
 
@@ -50,7 +43,6 @@ def added(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
     return {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}
 
 
-@pytest.mark.timeout(600)
 def test_refused_cut_and_clamped_as_the_client_counted_them(vllm: VllmServer) -> None:
     client = Client(vllm.base_url)
     before = vllm.page()

@@ -174,6 +174,15 @@ def test_errors_that_are_about_something_else(answer: list[Message]) -> None:
     assert outcomes(found) == {"client_error": 1}
 
 
+def test_messages_of_0_20_refuse_with_an_internal_error() -> None:
+    message = "This model's maximum context length is 8192 tokens. However, you requested 30 output tokens and your "
+    message += "prompt contains 49817 characters (more than 32648 characters, which is the upper bound for 8162 input "
+    told = {"type": "error", "error": {"type": "internal_error", "message": f"{message}tokens). Please"}}
+    with counted() as found:
+        play(Script(chat(max_tokens=30), json_answer(told, 500), path=MESSAGES))
+    assert of(found, "refused_total") == {TOO_LONG: 1}
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_server_that_failed(status: int) -> None:
     with counted() as found:

@@ -78,7 +78,6 @@ WORDINGS = (
 _PATTERNS = tuple((row, re.compile(row.pattern)) for row in WORDINGS)
 # Words that are not in the table are still about length when vLLM names one of these as the wrong parameter.
 LENGTH_PARAMETERS = ("input_tokens", "input_text")
-STATUSES = (400, 413, 422)
 _CHARACTERS = 2000
 
 
