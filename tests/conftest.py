@@ -13,8 +13,9 @@ from hypothesis import settings
 from tests.real.tiny_model import make_tiny_model
 from tests.tools import binaries, vllm_cpu
 
-# Several tests may share two cores: time says nothing of a property.
-settings.register_profile("exporter", deadline=None)
+# Several tests may share two cores: time says nothing of a property. CI tries the same examples each time, so that
+# what it refuses can be run again; a contributor's machine tries new ones.
+settings.register_profile("exporter", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("exporter")
 
 Tool = Callable[..., Path]
