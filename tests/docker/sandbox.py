@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pip
+
 # what a build may know of the machine: how to reach a package index
 PASSED_ON = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 SYSTEM_LINKS = ("bin", "lib", "lib64")
@@ -66,8 +68,10 @@ class Sandbox:
         command += ["--uid", str(user), "--gid", str(user)]
         command += ["--ro-bind" if read_only else "--bind", str(self.root), "/"]
         command += ["--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc"]
-        if self._python == Path("/usr"):  # Debian's own
+        if self._python == Path("/usr"):  # Debian's own, which has its pip in another package
+            packages = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/dist-packages"
             command += ["--tmpfs", "/usr/local", "--symlink", "/usr/bin/python3", "/usr/local/bin/python"]
+            command += ["--ro-bind", str(Path(pip.__file__).parent), f"{packages}/pip"]
         else:  # where the official image has it: venvs look for the standard library beside the interpreter
             command += [
                 "--ro-bind",

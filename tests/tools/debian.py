@@ -7,6 +7,7 @@ installed the usual way, where it is missing and where this may be done (root).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
@@ -24,8 +25,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "trixie": ("prometheus", "promtool", "prometheus-alertmanager"),  # 2.53, 0.28
     "forky": ("prometheus", "promtool", "prometheus-alertmanager", "docker-compose"),  # 3.5, 0.33, 2.40
 }
-# program: packages, for apt-get install
-INSTALLED: dict[str, tuple[str, ...]] = {"chromium": ("chromium", "fonts-dejavu-core"), "npm": ("npm",)}
+# program or library: packages, for apt-get install
+INSTALLED: dict[str, tuple[str, ...]] = {
+    "chromium": ("chromium", "fonts-dejavu-core"),
+    "npm": ("npm",),
+    "libnuma.so.1": ("libnuma1",),  # vLLM's CPU kernels
+}
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ALERTMANAGER_TEMPLATES = Path("/usr/share/prometheus")  # compiled into Debian's alertmanager
 
@@ -147,6 +152,17 @@ def install_missing() -> None:
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     run(["apt-get", "--quiet", "-o", "Acquire::Retries=5", "update"], env=environment)
     run([*install, "-o", "Acquire::Retries=5"], env=environment)
+
+
+def present(name: str) -> bool:
+    """Whether this machine has the program, or can load the library."""
+    if ".so" not in name:
+        return shutil.which(name) is not None
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
 
 
 def run(command: list[str], env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
