@@ -72,7 +72,14 @@ class _Record:
     asgi: bool = False
     loose: bool = False  # its formatter puts no header on later lines
     done: bool = False  # it has told what it had to tell
-    traceback: Traceback = field(default_factory=Traceback)
+    _traceback: Traceback | None = None
+
+    @property
+    def traceback(self) -> Traceback:
+        """What was read of the record's traceback; most records have none."""
+        if self._traceback is None:
+            self._traceback = Traceback()
+        return self._traceback
 
     @property
     def ends_a_start(self) -> bool:

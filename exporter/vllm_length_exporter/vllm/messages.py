@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from vllm_length_exporter.vllm.arguments import arguments, engine_config
 from vllm_length_exporter.vllm.events import EventName, FieldValue
@@ -53,8 +54,7 @@ class Message:
     aside: str | None = None  # a template that is looked for behind the head where the whole is not there
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A row that matched and the fields of the text, `fixed` ones included."""
 
     message: Message
@@ -125,13 +125,13 @@ _PIECE = re.compile(r"(\{\w*:\w+\}|\[\[|\]\])")
 class _Compiled:
     whole: re.Pattern[str]
     head: re.Pattern[str] | None
-    fields: tuple[tuple[str, str, Converter], ...]  # group, field, converter
+    fields: tuple[tuple[str, Converter], ...]  # one for each group, in order
 
 
 @cache
 def _compiled(template: str) -> _Compiled:
     head, mark, tail = template.partition("‖")
-    fields: list[tuple[str, str, Converter]] = []
+    fields: list[tuple[str, Converter]] = []
     head_regex = _regex(head, fields)
     whole = head_regex + _regex(tail, fields) + _SUFFIX
     return _Compiled(
@@ -141,7 +141,7 @@ def _compiled(template: str) -> _Compiled:
     )
 
 
-def _regex(template: str, fields: list[tuple[str, str, Converter]]) -> str:
+def _regex(template: str, fields: list[tuple[str, Converter]]) -> str:
     made = []
     for piece in _PIECE.split(template):
         if piece == "[[":
@@ -154,9 +154,8 @@ def _regex(template: str, fields: list[tuple[str, str, Converter]]) -> str:
             if name.startswith("_"):
                 made.append(f"(?:{pattern})")
             else:
-                group = f"g{len(fields)}"
-                fields.append((group, name or kind, converter))
-                made.append(f"(?P<{group}>{pattern})")
+                fields.append((name or kind, converter))
+                made.append(f"({pattern})")
         else:
             made.append(re.escape(piece))
     return "".join(made)
@@ -275,9 +274,8 @@ def anchor(message: Message) -> str:
 
 def _fields(compiled: _Compiled, found: re.Match[str]) -> dict[str, FieldValue]:
     fields: dict[str, FieldValue] = {}
-    groups = found.groupdict()
-    for group, name, convert in compiled.fields:
-        text = groups.get(group)
+    # The head alone has the first of the groups only.
+    for (name, convert), text in zip(compiled.fields, found.groups(), strict=False):
         if text is None:
             continue
         value = convert(text)

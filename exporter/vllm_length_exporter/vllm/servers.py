@@ -30,7 +30,7 @@ class Servers:
     def is_anothers(self, event: Event) -> bool:
         """Whether the event is another server's than the newest, or cannot be known not to be."""
         process = event.process
-        if process in self._former:
+        if self._former and process in self._former:
             # A server that is being stopped may still write; one that goes on serving shares the log.
             self._shared = self._shared or (
                 self._former[process] and event.name not in (EventName.SHUTDOWN, EventName.OTHER)
@@ -41,7 +41,7 @@ class Servers:
             return False
         if event.name is EventName.ENGINE_CONFIG:
             self._belongs(event)
-        if process in self._others:
+        if self._others and process in self._others:
             return True
         return self._shared and process != self._newest and process not in self._own
 
