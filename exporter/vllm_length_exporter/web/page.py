@@ -111,9 +111,9 @@ def _budget(view: ServerView) -> list[dict[str, Any]]:
     longest = [row for row in view.at_most if row.part == "total" and row.share == 0.99]
     rows += [("workload", "99 % of requests, at most", Value(row.tokens, row.source)) for row in longest]
     known = [value.value for _, _, value in rows if value is not None]
-    if not known:
+    if not known and view.state in (State.DOWN, State.FAILED, State.STARTING):
         return []
-    top = max(known)
+    top = max(known, default=1)
     return [
         {
             "kind": kind,
