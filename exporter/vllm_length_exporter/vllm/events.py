@@ -21,34 +21,37 @@ class EventName(StrEnum):
     # --- a start, in the order of the log
     VERSION = "version"  # version: an API server or an engine names its version
     ARGUMENTS = "arguments"  # the non-default arguments, see ARGUMENT_FIELDS; opens a start
-    MODEL_LENGTH = (
-        "model_length"  # max_model_len: "Using max model len", before auto-fit; drafts print it too
-    )
-    ENGINE_CONFIG = (
-        "engine_config"  # version, generation ("V0", "V1"), max_seq_len, *_parallel_size, kv_cache_dtype
-    )
+    # max_model_len: "Using max model len", before auto-fit; `draft` where it is a draft model's
+    MODEL_LENGTH = "model_length"
+    # version, generation ("V0", "V1"), max_seq_len, *_parallel_size, kv_cache_dtype, speculative, model
+    ENGINE_CONFIG = "engine_config"
     SCHEDULER_LIMITS = "scheduler_limits"  # max_num_batched_tokens, max_num_seqs (either)
-    KV_MEMORY = "kv_memory"  # available_bytes: set aside for the KV cache by one worker
-    KV_BLOCKS = "kv_blocks"  # num_gpu_blocks
-    KV_CAPACITY = "kv_capacity"  # capacity_tokens and/or full_length_concurrency with max_model_len
+    # available_bytes: set aside for the KV cache by one worker (absent where it is rounded to zero);
+    # fixed_by_argument where --kv-cache-memory-bytes decided it
+    KV_MEMORY = "kv_memory"
+    KV_BLOCKS = "kv_blocks"  # num_gpu_blocks; num_gpu_blocks_total is the sum of all data-parallel engines
+    KV_CAPACITY = "kv_capacity"  # capacity_tokens and/or full_length_concurrency with max_model_len; device
     BLOCKS_OVERRIDE = "blocks_override"  # blocks_before, blocks_after
-    AUTO_FIT = (
-        "auto_fit"  # max_model_len (fitted); max_model_len_before, available_bytes where it was reduced
-    )
-    BLOCK_SIZE = "block_size"  # block_size: forced by a backend or by a mamba page
-    CAPACITY_TRAP = (
-        "capacity_trap"  # blocks x block size is no capacity here (padding, hybrid, context parallel)
-    )
-    WINDOW = "window"  # window: what the model's config derives, where the log says so; requested
+    # max_model_len (fitted); max_model_len_before, available_bytes where it was reduced
+    AUTO_FIT = "auto_fit"
+    BLOCK_SIZE = "block_size"  # block_size: forced by a backend or by a mamba page (`hybrid`)
+    # blocks x block size is no capacity here (padding, hybrid, context parallel)
+    CAPACITY_TRAP = "capacity_trap"
+    # window: what the model's config derives, where the log says so; requested, window_key; `assumed`, not
+    # window, where the config names no length
+    WINDOW = "window"
     STARTED = "started"  # the server's own "startup complete"
-    START_FAILED = "start_failed"  # cause (see StartFailure), and the numbers of FAILURE_FIELDS
-    # --- the end
-    SHUTDOWN = "shutdown"  # asked for, or the server's own word that it ends
+    # cause (see StartFailure), the numbers of FAILURE_FIELDS; `exception` where no row names the cause
+    START_FAILED = "start_failed"
+    # --- the end, each once in a life
+    SHUTDOWN = "shutdown"  # asked for (`asked`, `signal`), or the server's own word that it ends
     ENGINE_DIED = "engine_died"  # an engine or a worker died while it served
     # --- while it serves
-    STATISTICS = "statistics"  # running, waiting, kv_cache_usage_ratio, engine
-    REFUSED = "refused"  # cause (see RefusalCause), limit, prompt_tokens, output_tokens, ...
-    ACCESS = "access"  # path, status: an access-log line of a client error (4xx or 5xx)
+    STATISTICS = "statistics"  # running, waiting, kv_cache_usage_ratio, engine (or num_engines: a mean)
+    # cause (see RefusalCause), limit, prompt_tokens or prompt_tokens_at_least, output_tokens, total_tokens,
+    # prompt_characters, prompt_characters_at_most
+    REFUSED = "refused"
+    ACCESS = "access"  # method, path, status: an access-log line of a client error (4xx or 5xx)
     PREEMPTED = "preempted"  # preemptions: V0's cumulative count
     OTHER = "other"  # recognised, and of no consequence to a number
 

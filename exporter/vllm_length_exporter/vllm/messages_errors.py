@@ -170,7 +170,7 @@ _CONTEXT = "This model's maximum context length is {limit:int} tokens. However, 
 _SHORTER_PROMPT = "Please reduce the length of the input prompt."
 _SHORTER_EITHER = "Please reduce the length of the input prompt or the number of requested output tokens."
 _UPPER_BOUND = (
-    "{prompt_characters:int} characters (more than {characters_at_most:int} characters, which is the upper bound for "
+    "{prompt_characters:int} characters (more than {prompt_characters_at_most:int} characters, which is the upper bound for "
     "{input_tokens_at_most:int} input tokens)."
 )
 _ENGINE_PROMPT = "The {_:prompt} prompt (length {prompt_tokens:int})"
@@ -231,7 +231,7 @@ REQUEST_ERRORS = (
     _request("you_passed_2", "0.16.0", "0.17.1",
              "You passed {prompt_characters:int} input characters and requested {output_tokens:int} output tokens. "
              "However, the model's context length is only {limit:int} tokens, resulting in a maximum input length of "
-             f"{{input_tokens_at_most:int}} tokens (at most {{characters_at_most:int}} characters).‖ {_SHORTER_PROMPT}"),
+             f"{{input_tokens_at_most:int}} tokens (at most {{prompt_characters_at_most:int}} characters).‖ {_SHORTER_PROMPT}"),
     _request("embed_len_1", "0.4.3", "0.18.1",
              f"{_CONTEXT}you requested {{prompt_tokens:int}} tokens in the input for ‖embedding generation. Please reduce "
              "the length of the input.", also=("embed_len_2", "embed_len_3")),

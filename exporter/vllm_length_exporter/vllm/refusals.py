@@ -28,7 +28,10 @@ def _bounds(found: dict[str, FieldValue]) -> None:
         # A text is cut one token after the room; more than that was counted whole, as token ids are.
         exact = room is not None and counted > room + 1
         found["prompt_tokens" if exact else "prompt_tokens_at_least"] = counted
-    characters, most = _number(found.get("prompt_characters")), _number(found.get("characters_at_most"))
+    characters, most = (
+        _number(found.get("prompt_characters")),
+        _number(found.get("prompt_characters_at_most")),
+    )
     if characters is not None and room and most:
         # vLLM allows so many characters a token as its longest token has, so these are at least so many.
         longest = -(-most // room)
