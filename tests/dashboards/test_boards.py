@@ -246,3 +246,12 @@ def test_the_users_selector_is_in_every_query(tmp_path: Path) -> None:
 
 def test_the_thresholds_are_the_alerts_own() -> None:
     assert FILE.read_text() == thresholds_file.DEFAULTS.read_text()
+
+
+def test_the_documentation_names_every_board_and_shows_pictures_that_there_are() -> None:
+    text = (FILE.parent.parent / "docs" / "dashboards.md").read_text()
+    assert all(f"`{uid}`" in text for uid in boards())
+    pictures = re.findall(r"\]\((pictures/[^)]+)\)", text)
+    assert pictures
+    for picture in pictures:
+        assert (FILE.parent.parent / "docs" / picture).is_file(), picture
