@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from vllm_length_exporter.derive.values import ServerView, Severity, Value
+from vllm_length_exporter.derive.values import ServerView, Severity, State, Value
 
 from . import answers, figures, fleet, words
 from .watched import Point, Watched
