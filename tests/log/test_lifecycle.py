@@ -430,3 +430,13 @@ def test_version_where_the_log_has_no_logo() -> None:
     evil = "x, serving model vLLM server version 9.9.9"
     (event,) = events([said("APIServer pid=1", f"vLLM server version 0.32.0, serving model {evil}")])
     assert (event.name, event.text("version")) == (EventName.VERSION, "0.32.0")
+
+
+def test_statistics_of_several_engines_are_no_engines_own() -> None:
+    line = said("APIServer pid=1", "2 Engines Aggregated: Avg prompt throughput: 1.0 tokens/s, Avg "
+    "generation throughput: "
+                "1.0 tokens/s, Running: 9 reqs, Waiting: 3 reqs, GPU KV cache usage: 50.0%")  # fmt: skip
+    (event,) = events([line])
+    assert dict(event.fields) == {
+        "generation": "V1", "num_engines": 2, "running": 9, "waiting": 3, "mean_kv_cache_usage_ratio": 0.5,
+    }  # fmt: skip

@@ -47,7 +47,9 @@ class EventName(StrEnum):
     SHUTDOWN = "shutdown"  # asked for (`asked`, `signal`), or the server's own word that it ends
     ENGINE_DIED = "engine_died"  # an engine or a worker died while it served
     # --- while it serves
-    STATISTICS = "statistics"  # running, waiting, kv_cache_usage_ratio, engine (or num_engines: a mean)
+    STATISTICS = (
+        "statistics"  # running, waiting, kv_cache_usage_ratio, engine; of several: num_engines, mean_...
+    )
     # cause (see RefusalCause), limit, prompt_tokens or prompt_tokens_at_least, output_tokens, total_tokens,
     # prompt_characters, prompt_characters_at_most
     REFUSED = "refused"

@@ -87,6 +87,11 @@ def _statistics(text: str) -> Mapping[str, FieldValue] | None:
     return found if "running" in found and "kv_cache_usage_ratio" in found else None
 
 
+def _of_several(found: Mapping[str, FieldValue]) -> Mapping[str, FieldValue]:
+    """The usage of several engines together is a mean, and no engine's own."""
+    return {("mean_" + key if key == "kv_cache_usage_ratio" else key): value for key, value in found.items()}
+
+
 _REQUESTS = {
     "Running": "running", "Waiting": "waiting", "Pending": "waiting", "Swapped": "swapped",
     "Deferred": "deferred",
@@ -116,6 +121,7 @@ KINDS: Mapping[str, tuple[str, Converter]] = {
     "namespace": (r".*", lambda text: arguments(text, bare=True) or {}),
     "config": (r".*", engine_config),
     "statistics": (r".*", lambda text: _statistics(text) or {}),
+    "mean": (r".*", lambda text: _of_several(_statistics(text) or {})),
 }
 _SUFFIX = r"(?: \(parameter=.*\)| None)?\s*"  # 0.14+ names the parameter; chat 0.9.0-0.14.1 ends in None
 _PIECE = re.compile(r"(\{\w*:\w+\}|\[\[|\]\])")

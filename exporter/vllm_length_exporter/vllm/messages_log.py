@@ -305,9 +305,8 @@ SERVING = (
          fixed=_V1_ONLY),
     _log("stats_v1_parts", _E.STATISTICS, "0.11.2", "0.32.0", "Engine {engine:engine}: " + _RATES + "{:statistics}",
          fixed=_V1_ONLY),
-    # The usage of several engines is a mean: it is no engine's own.
     _log("stats_v1_aggregated", _E.STATISTICS, "0.11.2", "0.32.0",
-         "{num_engines:int} Engines Aggregated: " + _RATES + "{:statistics}", fixed=_V1_ONLY,
+         "{num_engines:int} Engines Aggregated: " + _RATES + "{:mean}", fixed=_V1_ONLY,
          also=("stats_v1_parts",)),
     _log("stats_v0_prefix", _E.OTHER, "0.5.5", "0.10.2",
          "Prefix cache hit rate: GPU: {_:num}%, CPU: {_:num}%"),
