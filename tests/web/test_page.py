@@ -132,7 +132,7 @@ def test_what_is_withheld_is_a_dash_and_named(listen: Listen) -> None:
     text = text_of(listen, Daemon(views=[ServerView("bare:8000", State.UP)]))
     assert "None" not in text
     budget = text[text.index("Length budget</h2>") : text.index("The start</h2>")]
-    assert budget.count('<span class="number withheld"') == 4  # window, limit, and the scheduler's two
+    assert budget.count('<span class="number withheld"') == 2  # window and limit
 
 
 def test_names_are_text_wherever_they_stand(listen: Listen) -> None:
