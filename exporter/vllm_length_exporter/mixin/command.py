@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from pathlib import Path
 
@@ -76,7 +77,11 @@ def rendered(thresholds: Path, dashboards: Path | None) -> dict[str, str]:
     except ThresholdsError as error:
         raise UnusableInput(str(error)) from error
     except UnknownAlertError as error:
-        raise UnusableInput(f"{thresholds}: disabled_alerts: there is no alert {error.name!r}") from error
+        near = difflib.get_close_matches(error.name, error.names, 1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise UnusableInput(
+            f"{thresholds}: disabled_alerts: there is no alert {error.name!r}{hint}"
+        ) from error
     except OSError as error:
         raise UnusableInput(f"{dashboards}: {error.strerror or error}") from error
 
