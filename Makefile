@@ -30,7 +30,7 @@ endef
 
 # the gates run one after another, whatever -j says
 .NOTPARALLEL:
-.PHONY: help demo test lint unit slow bench generate tools lock clean format
+.PHONY: help demo test lint unit slow bench endure audit generate tools lock clean format
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -59,8 +59,15 @@ generate: $(DEVELOPMENT) ## rules, boards, reference, golden pages and packaged 
 	@$(BIN)/python -m dashboards
 	@$(BIN)/vllm-length-exporter rules --thresholds alerts/thresholds.yml --output alerts --dashboards dashboards/generated
 	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tests.supply.licences
 	@$(BIN)/python -m tests.collectors.golden
 	@$(BIN)/python -m tests.package_recordings
+
+endure: $(DEVELOPMENT) ## 30 minutes of mixed faults, with their table; MINUTES=3 for fewer
+	@$(BIN)/python -m tests.faults --minutes $(or $(MINUTES),30)
+
+audit: $(DEVELOPMENT) ## known vulnerabilities of what the image installs; asks the database of PyPI, so needs the network
+	@$(BIN)/uv tool run pip-audit --require-hashes --disable-pip --requirement exporter/requirements.txt
 
 tools: $(DEVELOPMENT) ## fetch what the tests run: Prometheus, Alertmanager, Compose, Chromium, vLLM
 	@$(BIN)/python -m tests.tools.debian

@@ -255,7 +255,16 @@ def _counters(text: str) -> Iterator[tuple[str, float]]:
             kind = line.rsplit(" ", 1)[1]
         elif kind in _GROWING_TYPES and not line.startswith("#"):
             series, _, value = line.rpartition(" ")
-            yield series, float(value)
+            if (number := _number(value)) is not None:
+                yield series, number
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:  # a page that was damaged, or is none
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _carried(text: str, growth: dict[str, float], loops: int) -> str:
@@ -265,6 +274,7 @@ def _carried(text: str, growth: dict[str, float], loops: int) -> str:
             kind = line.rsplit(" ", 1)[1]
         elif kind in _GROWING_TYPES and not line.startswith("#"):
             series, _, value = line.rpartition(" ")
-            line = f"{series} {float(value) + loops * growth.get(series, 0.0)}"
+            if (number := _number(value)) is not None:
+                line = f"{series} {number + loops * growth.get(series, 0.0)}"
         lines.append(line)
     return "\n".join(lines) + "\n"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import random
+import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +18,52 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, Servi
 from werkzeug.wrappers import Request, Response
 
 from vllm_length_exporter.recording import Player
+from vllm_length_exporter.settings.values import Duration
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 PAGE_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ANSWERS = {"/v1/models": "models", "/version": "version"}
+_PROCESS_START = re.compile(r"(?m)^(process_start_time_seconds )(\d[\d.e+]*)$")
 LOG_STEP = 0.1  # seconds between two writes to the log
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong: `drop` is the share of answers that end in the middle, the others are seconds.
+
+    `restart` is how often another process begins, as its start time tells; its counters go on.
+    """
+
+    drop: float = 0.0
+    delay: float = 0.0
+    restart: float = math.inf
+
+    @classmethod
+    def parse(cls, given: Iterable[str]) -> Faults:
+        """From `drop=0.2`, `delay=2s`, `restart=30s`.
+
+        Raises:
+            ValueError: one is none of these; one line.
+        """
+        found: dict[str, float] = {}
+        for text in given:
+            name, _, value = text.partition("=")
+            if name == "drop":
+                try:
+                    found[name] = float(value)
+                except ValueError:
+                    found[name] = math.nan
+                if not 0 <= found[name] <= 1:
+                    raise ValueError(f"expected drop=SHARE between 0 and 1, got {text[:40]!r}")
+            elif name in ("delay", "restart"):
+                found[name] = Duration.parse(value)
+            else:
+                raise ValueError(
+                    f"expected drop=SHARE, delay=DURATION or restart=DURATION, got {text[:40]!r}"
+                )
+        return cls(**found)
 
 
 class StandIn:
@@ -35,8 +79,10 @@ class StandIn:
         port: int = 0,
         log: Path | None = None,
         speed: float = 1.0,
+        faults: Faults | None = None,
     ) -> None:
         self.player = player
+        self._faults = faults or Faults()
         self._log = log
         self._speed = speed
         self._stop = threading.Event()
@@ -98,7 +144,11 @@ class StandIn:
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
         try:
-            response: Response | HTTPException = self._response(request)
+            if self._faults.delay:
+                self._stop.wait(self._faults.delay)
+            whole = self._response(request)
+            dropped = random.random() < self._faults.drop  # noqa: S311 - no secret
+            response: Response | HTTPException = _cut(whole) if dropped else whole
         except HTTPException as error:
             response = error
         return response(environ, start_response)
@@ -111,7 +161,7 @@ class StandIn:
             page = self.player.page(elapsed)
             if page is None or self.player.is_over(elapsed):
                 raise ServiceUnavailable("the recording has no page here")
-            return Response(page, content_type=PAGE_TYPE)
+            return Response(self._restarted(page), content_type=PAGE_TYPE)
         if request.path == "/health":
             return Response("")
         kind = ANSWERS.get(request.path)
@@ -119,3 +169,25 @@ class StandIn:
         if body is None:
             raise NotFound
         return Response(body, content_type="application/json")
+
+    def _restarted(self, page: str) -> str:
+        """The page of the process that runs now."""
+        restarts = int((time.monotonic() - self._begun) / self._faults.restart)
+        if not restarts:
+            return page
+        return _PROCESS_START.sub(lambda found: f"{found[1]}{float(found[2]) + 60.0 * restarts}", page)
+
+
+def _cut(response: Response) -> Response:
+    """The first half of an answer, after which the connection breaks."""
+    body = response.get_data()
+
+    def half() -> Iterator[bytes]:
+        yield body[: len(body) // 2]
+        raise ConnectionResetError(
+            errno.ECONNRESET, "dropped"
+        )  # the server takes it for the client's, and closes
+
+    cut = Response(half(), response.status, response.headers)
+    cut.headers["Content-Length"] = str(len(body) or 1)
+    return cut

@@ -10,7 +10,7 @@ import click
 
 from vllm_length_exporter.commands.option import UnusableInput, option
 from vllm_length_exporter.recording import Player, RecordingError, load
-from vllm_length_exporter.standin import StandIn
+from vllm_length_exporter.standin import Faults, StandIn
 from vllm_length_exporter.web.address import Address
 
 PACKAGED = Path(__file__).parent.parent / "recordings"
@@ -55,13 +55,32 @@ def player(recording: str, *, loop: bool, start: float) -> Player:
 @option(
     "--loop/--once", default=True, show_default=True, help="Begin again at the end, with counters carried on."
 )
+@option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="KIND=VALUE",
+    help="Let something go wrong: drop=SHARE of the answers, delay=DURATION of each, restart=DURATION; repeatable.",
+)
 def replay(
-    recording: str, listen_address: str, log: Path | None, speed: float, start: float, loop: bool
+    recording: str,
+    listen_address: str,
+    log: Path | None,
+    speed: float,
+    start: float,
+    loop: bool,
+    faults: tuple[str, ...],
 ) -> None:
     """Play RECORDING (a file, or the name of a packaged one) as a stand-in vLLM."""
     try:
+        wrong = Faults.parse(faults)
+    except ValueError as error:
+        raise UnusableInput(f"--fault: {error}") from error
+    try:
         listen = Address.parse(listen_address)
-        standin = StandIn(player(recording, loop=loop, start=start), listen.host, listen.port, log, speed)
+        standin = StandIn(
+            player(recording, loop=loop, start=start), listen.host, listen.port, log, speed, wrong
+        )
     except (OSError, ValueError) as error:
         raise UnusableInput(
             f"--listen-address {listen_address}: {getattr(error, 'strerror', None) or error}"

@@ -38,7 +38,7 @@ class Endpoint:
     client_cert: Path | None = None
     client_key: Path | None = None
     timeout: float = 5.0
-    max_bytes: int = 32 * 1024 * 1024
+    max_bytes: int = 8 * 1024 * 1024
     proxy_from_environment: bool = False
 
     def __post_init__(self) -> None:
