@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from tests.planner import models, naive
 from vllm_length_exporter.planner.architecture import architecture
@@ -133,6 +134,41 @@ def test_latent_attention_is_not_split_by_tensor_parallel_but_by_decode_context_
     assert split.size(64 * GIB).requests(131_072) >= 8 * whole.size(64 * GIB).requests(131_072)
 
 
+def test_grouped_query_is_split_by_decode_context_parallel_only_beyond_its_kv_heads() -> None:
+    found = laid_out(models.LLAMA_3_1_8B, tensor_parallel_size=32, decode_context_parallel_size=4)
+    assert found.bytes_per_token == 2 * 1 * 128 * 2 * 32 / 4
+    pool = found.size(GIB)
+    assert pool.reported_tokens(131_072) == 4 * found.size(GIB).total_blocks * 16
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "message"),
+    [
+        (
+            models.GPT_OSS_20B,
+            {"tensor_parallel_size": 16, "decode_context_parallel_size": 2},
+            "--decode-context-parallel-size 2: vLLM does not split sliding windows so",
+        ),
+        (
+            models.QWEN2_5_7B,
+            {"tensor_parallel_size": 14},
+            "--tensor-parallel-size 14 and 4 KV heads do not divide each other",
+        ),
+        (
+            {**models.LLAMA_3_1_8B, "num_attention_heads": 48, "num_key_value_heads": 16, "head_dim": 128},
+            {"tensor_parallel_size": 48, "decode_context_parallel_size": 2},
+            "--decode-context-parallel-size 2 does not divide the 3 queries of a KV head",
+        ),
+    ],
+)
+def test_how_many_devices_a_model_can_be_split_over(
+    config: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PlanError) as failure:
+        laid_out(config, **settings)
+    assert str(failure.value) == message
+
+
 def test_pipeline_parallel_is_bound_by_its_fullest_stage() -> None:
     assert laid_out(models.LLAMA_3_1_70B, pipeline_parallel_size=4).bytes_per_token == 327_680 / 4
     # 61 layers on 4: 15, 15, 16, 15 - one stage has 16
@@ -196,6 +232,17 @@ def test_chunked_attention_keeps_every_token_by_default() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "stages", "batches"),
+    [("0.25.1", 1, 1), ("0.26.0", 1, 2), ("0.28.0", 4, 4), ("0.29.0", 4, 5), ("0.32.0", 1, 2)],
+)
+def test_batches_in_flight_that_a_window_must_hold(version: str, stages: int, batches: int) -> None:
+    chosen = Settings(version=Version(version), pipeline_parallel_size=stages)
+    assert chosen.batches_in_flight == batches
+    assert Settings(version=Version(version), async_scheduling=False).batches_in_flight == 1
+    assert Settings(version=Version(version), device=Device.CPU).batches_in_flight == 1
+
+
 def test_on_the_cpu_a_block_is_128_tokens() -> None:
     assert laid_out(models.LLAMA_3_1_8B, device=Device.CPU).block_size == 128
     assert (
@@ -255,7 +302,14 @@ def test_what_is_not_known_is_refused_in_one_line(config: dict[str, Any], messag
     [
         ({"dtype": "int3"}, "--dtype int3: not known; one of auto, half, float16, bfloat16, float, float32"),
         ({"kv_cache_dtype": "fp8_ds_mla"}, "--kv-cache-dtype fp8_ds_mla is for latent attention only"),
-        ({"tensor_parallel_size": 3}, "--tensor-parallel-size 3 does not divide 8 KV heads"),
+        (
+            {"tensor_parallel_size": 3},
+            "--tensor-parallel-size 3 does not divide the model's 32 attention heads",
+        ),
+        (
+            {"tensor_parallel_size": 8, "decode_context_parallel_size": 8},
+            "--decode-context-parallel-size 8: at most 1 with 8 devices for 8 KV heads",
+        ),
         ({"pipeline_parallel_size": 64}, "--pipeline-parallel-size 64: the model has 32 layers"),
     ],
 )

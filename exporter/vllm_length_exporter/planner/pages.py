@@ -51,6 +51,8 @@ def pages(model: Architecture, settings: Settings, kv_cache_dtype: str) -> tuple
         for i, layer in enumerate(model.layers)
         for cache in layer.caches
     ]
+    if not all(tokens or states for _, _, tokens, states in sized):
+        raise PlanError("config.json: its numbers make a layer that keeps nothing: heads of size 0")
     token_bytes = [tokens for _, cache, tokens, _ in sized if isinstance(cache, Attention | Latent)]
     state_bytes = max((states for _, _, _, states in sized), default=0)
     latent = any(isinstance(cache, Latent) for cache in model.caches)
@@ -75,10 +77,6 @@ def _bytes(cache: Cache, settings: Settings, stored: CacheFormat) -> tuple[int, 
     if isinstance(cache, Attention):
         if not stored.heads:
             raise PlanError(f"--kv-cache-dtype {settings.kv_cache_dtype} is for latent attention only")
-        if cache.kv_heads > settings.tensor_parallel_size and cache.kv_heads % settings.tensor_parallel_size:
-            raise PlanError(
-                f"--tensor-parallel-size {settings.tensor_parallel_size} does not divide {cache.kv_heads} KV heads"
-            )
         one = stored.vector(cache.key_dim) + stored.vector(cache.value_dim)
         return cache.vectors(settings.tensor_parallel_size) * one, 0
     if isinstance(cache, Latent):

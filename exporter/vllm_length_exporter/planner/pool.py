@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from vllm_length_exporter.planner.architecture import Architecture
 from vllm_length_exporter.planner.dtypes import stated_cache_dtype
-from vllm_length_exporter.planner.error import PlanError
 from vllm_length_exporter.planner.fields import Config
 from vllm_length_exporter.planner.groups import Group, groups
 from vllm_length_exporter.planner.layers import Reach, State
 from vllm_length_exporter.planner.pages import pages
+from vllm_length_exporter.planner.parallelism import check_parallelism
 from vllm_length_exporter.planner.settings import Settings
 
 NULL_BLOCKS = 1  # of each engine's pool, one block is never given to a request
@@ -160,12 +160,13 @@ def layout(model: Architecture, config: Config, settings: Settings) -> Layout:
     Raises:
         PlanError: settings and model do not go together, or how is not known; one line.
     """
+    check_parallelism(model, settings)
     named = settings.kv_cache_dtype
     kv_cache_dtype = stated_cache_dtype(config) if named == "auto" else named
     if all(isinstance(cache, State) for cache in model.caches):
         settings = replace(settings, enable_prefix_caching=False)  # not there without attention
     made = groups(pages(model, settings, kv_cache_dtype), settings)
-    stages = _stages(len(model.layers), settings.pipeline_parallel_size)
+    stages = stages_of(len(model.layers), settings.pipeline_parallel_size)
     return Layout(
         settings,
         kv_cache_dtype,
@@ -174,10 +175,8 @@ def layout(model: Architecture, config: Config, settings: Settings) -> Layout:
     )
 
 
-def _stages(layers: int, count: int) -> list[range]:
+def stages_of(layers: int, count: int) -> list[range]:
     """The layers of each pipeline stage; what does not divide goes to the stages before the last."""
-    if count > layers:
-        raise PlanError(f"--pipeline-parallel-size {count}: the model has {layers} layers")
     sizes = [layers // count] * count
     for i in range(2, layers % count + 2):
         sizes[-i] += 1

@@ -29,6 +29,7 @@ SINCE: Mapping[str, str] = {
     "batches_in_flight": "0.26.0",  # a sliding window holds the tokens of all batches in flight
     "padded_pages": "0.26.0",  # a page that does not divide the largest is padded to it
     "batch_by_160_gib": "0.28.0",  # devices of 160 GiB and more batch 16,384 tokens
+    "overlap_of_stages": "0.29.0",  # async scheduling adds a batch in flight to those of pipeline stages
     "null_block_is_reserved": "0.29.0",  # the needed memory is held against the usable blocks
     "own_window_blocks": "0.32.0",  # sliding layers choose their block by the kernel
 }

@@ -97,7 +97,9 @@ class Settings:
         if not self.rules.has("batches_in_flight"):
             return 1
         overlapped = self.device is Device.GPU if self.async_scheduling is None else self.async_scheduling
-        return self.pipeline_parallel_size + (1 if overlapped else 0)
+        if overlapped and (self.pipeline_parallel_size == 1 or self.rules.has("overlap_of_stages")):
+            return self.pipeline_parallel_size + 1
+        return self.pipeline_parallel_size
 
     @property
     def tokens_in_flight(self) -> int:

@@ -189,7 +189,7 @@ def accepts(derived: Derived, config: Config, max_model_len: int) -> bool:
 def _stated(text: Config) -> tuple[int, str | None] | None:
     lengths = {key: _positive(text, key) for key in LENGTH_KEYS if text.get(key) is not None}
     if not lengths:
-        return (FALLBACK, None) if text.get("model_type") in NO_LENGTH else None
+        return (FALLBACK, None) if str(text.get("model_type")) in NO_LENGTH else None
     if REPLACING_KEY in lengths:
         return lengths[REPLACING_KEY], REPLACING_KEY
     key = min(lengths, key=lambda name: lengths[name])
