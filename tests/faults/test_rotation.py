@@ -15,7 +15,9 @@ ROTATIONS = 120
 def test_no_line_is_lost_or_doubled_by_rotations_without_a_pause(tmp_path: Path) -> None:
     path = tmp_path / "vllm.log"
     path.write_text("")
-    log, seen, counted = FileLog(path), [], []
+    log = FileLog(path)
+    seen: list[str] = []
+    counted: list[bool] = []
     done = threading.Event()
 
     def write() -> None:
