@@ -13,11 +13,12 @@ from vllm_length_exporter.planner.error import PlanError
 from vllm_length_exporter.planner.flags import Flag, Wish, flags
 from vllm_length_exporter.planner.measured import Server
 from vllm_length_exporter.planner.pool import Layout, Refusal, layout
+from vllm_length_exporter.planner.problems import notes, problems
 from vllm_length_exporter.planner.reading import ModelFiles
 from vllm_length_exporter.planner.settings import Settings
 from vllm_length_exporter.planner.weights import Span
 from vllm_length_exporter.planner.what_if import WhatIf
-from vllm_length_exporter.vllm.model_config import Derived, ModelConfigError, accepts, window
+from vllm_length_exporter.vllm.model_config import Derived, ModelConfigError, window
 
 SHORTEST, CONCURRENCIES = 1024, (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -118,8 +119,8 @@ def plan_model(
         at_lengths=tuple(_at_lengths(capacity, cut, lengths, most)),
         at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
         what_ifs=_what_ifs(files, model, settings, limit, most) if capacity is not None and limit else (),
-        problems=tuple(_problems(files, settings, derived, limit, refusal, capacity)),
-        notes=tuple(_notes(settings, cut, memory, measured, reported)),
+        problems=tuple(problems(files, settings, derived, limit, refusal, capacity)),
+        notes=tuple(notes(settings, cut, memory, measured, reported)),
     )
     return (
         replace(made, flags=flags(settings, limit, derived, capacity, _wish(lengths, concurrencies)))
@@ -143,9 +144,9 @@ def plan_server(
         max_num_seqs=settings.max_num_seqs or server.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens or server.max_num_batched_tokens,
     )
-    notes = []
+    remarks = []
     if not capacity.one_group:
-        notes.append(
+        remarks.append(
             "the server's layers are of several kinds: at other lengths than its limit there are bounds only;"
             " name the model's folder for exact numbers"
         )
@@ -163,7 +164,7 @@ def plan_server(
         at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
         what_ifs=tuple(what_if.measured(capacity, server.memory_bytes, limit, most)),
         flags=flags(settings, limit, None, capacity, _wish(lengths, concurrencies)),
-        notes=tuple(notes),
+        notes=tuple(remarks),
     )
 
 
@@ -249,62 +250,3 @@ def _at_concurrencies(
         longest = capacity.longest(requests, most)
         if longest.high or asked:
             yield AtConcurrency(requests, longest)
-
-
-def _problems(
-    files: ModelFiles,
-    settings: Settings,
-    derived: Derived | None,
-    limit: int,
-    refusal: Refusal | None,
-    capacity: Planned | None,
-) -> Iterator[str]:
-    """What vLLM would refuse to start with, or a request could wait for without end."""
-    if derived is not None and limit and not accepts(derived, files.config, limit):
-        yield (
-            f"--max-model-len {limit} is above the window of {derived.window}: vLLM refuses it without"
-            " VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
-        )
-    if refusal is not None:
-        fits = f"; a limit of {refusal.estimated_limit} would" if refusal.estimated_limit else ""
-        yield (
-            f"one request of {limit} tokens needs {refusal.needed_bytes / 2**30:.2f} GiB of KV cache on each device,"
-            f" {refusal.available_bytes / 2**30:.2f} GiB are there: vLLM does not start{fits}"
-        )
-    elif capacity is not None and limit and capacity.least.requests(limit) == 0:
-        yield (
-            f"one request of {limit} tokens needs the block that vLLM never gives out: it would wait for ever;"
-            f" {capacity.least.longest(1, limit)} tokens can be served"
-        )
-    tokens, sequences = settings.batched_tokens, settings.sequences
-    if not settings.enable_chunked_prefill and tokens < limit:
-        yield (
-            f"--max-num-batched-tokens {tokens} is below the limit of {limit}: without chunked prefill vLLM refuses it"
-        )
-    if tokens < sequences:
-        yield f"--max-num-batched-tokens {tokens} is below --max-num-seqs {sequences}: vLLM refuses it"
-
-
-def _notes(
-    settings: Settings, cut: Layout, memory: Budget | None, server: Server | None, reported: Span | None
-) -> Iterator[str]:
-    if memory is None:
-        yield (
-            "no memory was named: give --kv-cache-memory-gib, or --device-memory-gib with --gpu-memory-utilization,"
-            " to know what fits"
-        )
-    elif not memory.kv_cache.exact:
-        yield (
-            "activations and graphs are measured by vLLM at start; from the line 'Available KV cache memory' of a start"
-            " --kv-cache-memory-gib makes this exact"
-        )
-    if len(cut.groups) > 1:
-        yield f"{len(cut.groups)} groups of layers share the pool: blocks x block size is not the capacity"
-    if cut.kv_cache_dtype != "auto" and settings.kv_cache_dtype == "auto":
-        yield f"the checkpoint asks for a KV cache of {cut.kv_cache_dtype}"
-    if server is not None and server.reported_tokens and reported is not None:
-        gap = abs(reported.low - server.reported_tokens) / server.reported_tokens
-        yield (
-            f"measured capacity {server.reported_tokens:,} tokens, planned {reported.low:,}"
-            f" ({'they agree' if gap < 0.01 else f'{gap:.1%} apart: a flag of the server is missing here'})"
-        )

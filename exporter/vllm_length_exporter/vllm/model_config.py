@@ -7,15 +7,26 @@ and the version is not known, nothing is derived.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from packaging.version import Version
 
 from vllm_length_exporter.vllm.model_defaults import CLASS_DEFAULTS, NO_LENGTH
+from vllm_length_exporter.vllm.model_values import NO_LIMIT, Config, ModelConfigError, kind, positive
+from vllm_length_exporter.vllm.rope import RopeRule, original_length, rope_factor, rope_parameters, rope_rules
+from vllm_length_exporter.vllm.rope import rope_type as rope_type_name
 
-Config = Mapping[str, object]
+__all__ = [
+    "LENGTH_KEYS",
+    "Config",
+    "Derived",
+    "ModelConfigError",
+    "accepts",
+    "checked_config",
+    "read_config",
+    "text_config",
+    "window",
+]
 
 # The smallest of them counts (0.2.7-0.32; max_target_positions 0.7.0+).
 LENGTH_KEYS = (
@@ -30,49 +41,10 @@ LENGTH_KEYS = (
     "seq_len",
 )
 REPLACING_KEY = "model_max_length"  # where present, it is the length whatever the others say (0.8.5+)
-NO_LIMIT = 2**62  # tokenizers write 1e30 for none
 FALLBACK = 2048  # tokens, where a model knows no length
 # Where a model of several kinds of input keeps the configuration of its language model.
 TEXT_CONFIGS = ("text_config", "thinker_config", "llm_config", "language_config", "decoder", "generator")
 SCALED_ALREADY = "gemma3"  # a type with this in its name states a length that is scaled already
-
-
-class ModelConfigError(ValueError):
-    """A config.json that cannot be used: one line that names the file and the key."""
-
-
-@dataclass(frozen=True, slots=True)
-class RopeRule:
-    """How a range of versions, both ends included, lets RoPE scaling change the length."""
-
-    name: str
-    first: str
-    last: str | None
-    unscaled: frozenset[str]  # types whose factor does not count
-    yarn_from_original: bool  # yarn starts from original_max_position_embeddings
-    longrope_from_original: bool  # without --max-model-len, longrope stays at the original length
-    keys: tuple[str, ...]  # where the parameters are, the first that is there
-
-
-_ONLY_SCALING, _PARAMETERS = ("rope_scaling",), ("rope_scaling", "rope_parameters")
-_STATED = frozenset({"su", "longrope", "llama3"})
-ROPE_RULES = (
-    RopeRule("scaled-but-su", "0.4.3", "0.4.3", frozenset({"longrope"}), True, False, _ONLY_SCALING),
-    RopeRule("yarn-from-original", "0.8.5", "0.11.0", _STATED, True, False, _ONLY_SCALING),
-    RopeRule("longrope-original", "0.11.2", "0.12.0", _STATED, True, True, _ONLY_SCALING),
-    RopeRule("rope-parameters", "0.13.0", "0.29.0", _STATED, True, True, _PARAMETERS),
-    RopeRule(
-        "yarn-as-stated",
-        "0.30.0",
-        None,
-        _STATED | {"yarn", "deepseek_yarn", "deepseek_llama_scaling"},
-        False,
-        True,
-        _PARAMETERS,
-    ),
-)
-# Types that vLLM renames when it loads the file; 0.4.3 knew longrope as su only.
-_RENAMED = {"su": "longrope", "mrope": "default", "telechat3-yarn": "yarn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +78,7 @@ def read_config(body: bytes | str, name: str = "config.json") -> Config:
     except ValueError:  # not Unicode, or a number of more digits than Python reads
         raise ModelConfigError(f"{name}: not JSON: neither UTF-8 text nor numbers of a sane size") from None
     if not isinstance(value, dict):
-        raise ModelConfigError(f"{name}: expected a JSON object, found {_kind(value)}")
+        raise ModelConfigError(f"{name}: expected a JSON object, found {kind(value)}")
     return value
 
 
@@ -158,20 +130,18 @@ def window(
     if decided is None:
         return None
     length, key = decided
-    sliding = _positive(text, "sliding_window") if text.get("sliding_window") else None
+    sliding = positive(text, "sliding_window") if text.get("sliding_window") else None
     if disable_sliding_window and sliding is not None and sliding < length:
         length, key = sliding, "sliding_window"
     if _is_pooling(config) and text.get("position_embedding_type") == "absolute":
         if tokenizer is None:
             return None  # its model_max_length would count too (0.10+)
-        held = _positive(tokenizer, "model_max_length") if "model_max_length" in tokenizer else length
+        held = positive(tokenizer, "model_max_length") if "model_max_length" in tokenizer else length
         if held < length:
             length, key = held, "model_max_length of the tokenizer"
-    whole = _positive(sentence_transformers or {}, "max_seq_length") if sentence_transformers else None
-    found = {
-        _derive(text, length, key, rule, whole) if rule else None for rule in _rules(version)
-    }  # every rule that may hold must say the same
-    return _agreed(found)
+    whole = positive(sentence_transformers or {}, "max_seq_length") if sentence_transformers else None
+    # Every rule that may hold must say the same.
+    return _agreed({_derive(text, length, key, rule, whole) for rule in rope_rules(version)})
 
 
 def accepts(derived: Derived, config: Config, max_model_len: int) -> bool:
@@ -182,12 +152,12 @@ def accepts(derived: Derived, config: Config, max_model_len: int) -> bool:
     if derived.key is None:
         return True
     text = text_config(config)
-    larger = _positive(text, REPLACING_KEY) if text.get(REPLACING_KEY) is not None else 0
+    larger = positive(text, REPLACING_KEY) if text.get(REPLACING_KEY) is not None else 0
     return max_model_len <= max(derived.window, larger)
 
 
 def _stated(text: Config) -> tuple[int, str | None] | None:
-    lengths = {key: _positive(text, key) for key in LENGTH_KEYS if text.get(key) is not None}
+    lengths = {key: positive(text, key) for key in LENGTH_KEYS if text.get(key) is not None}
     if not lengths:
         return (FALLBACK, None) if str(text.get("model_type")) in NO_LENGTH else None
     if REPLACING_KEY in lengths:
@@ -196,29 +166,18 @@ def _stated(text: Config) -> tuple[int, str | None] | None:
     return lengths[key], key
 
 
-def _rules(version: Version | None) -> list[RopeRule]:
-    """The rules that may hold: one, or both neighbours where the version lies between those that were read."""
-    if version is None:
-        return list(ROPE_RULES)
-    release = Version(".".join(map(str, version.release[:3])))
-    before = [rule for rule in ROPE_RULES if Version(rule.first) <= release]
-    after = [rule for rule in ROPE_RULES if rule.last is None or release <= Version(rule.last)]
-    both = [rule for rule in before if rule in after]
-    return both or before[-1:] + after[:1]
-
-
 def _derive(text: Config, length: int, key: str | None, rule: RopeRule, whole: int | None) -> Derived | None:
-    parameters = list(_rope(text, rule))
+    parameters = list(rope_parameters(text, rule))
     factor, rope_type = 1.0, None
     if SCALED_ALREADY not in str(text.get("model_type", "")):
         for found in parameters:
-            kind = _rope_type(found)
-            rope_type = kind if kind != "default" else rope_type
-            if kind in rule.unscaled:
+            name = rope_type_name(found)
+            rope_type = name if name != "default" else rope_type
+            if name in rule.unscaled:
                 continue
-            factor = _factor(found, factor)
-            if kind == "yarn" and rule.yarn_from_original:
-                start = _original(text, found, rule)
+            factor = rope_factor(found, factor)
+            if name == "yarn" and rule.yarn_from_original:
+                start = original_length(text, found, rule)
                 if start is None:
                     return None  # this version stops with a KeyError
                 length, key = start, "original_max_position_embeddings"
@@ -228,58 +187,11 @@ def _derive(text: Config, length: int, key: str | None, rule: RopeRule, whole: i
     if whole is not None:
         scaled, key = whole, "max_seq_length of sentence-transformers"
     default = scaled
-    if rule.longrope_from_original and any(_rope_type(found) == "longrope" for found in parameters):
+    if rule.longrope_from_original and any(rope_type_name(found) == "longrope" for found in parameters):
         outer = text.get("original_max_position_embeddings")
-        default = scaled if outer is None else _positive(text, "original_max_position_embeddings")
+        default = scaled if outer is None else positive(text, "original_max_position_embeddings")
     counted = factor if factor != 1 else None
     return Derived(scaled, default, key, rule.name if rope_type else None, rope_type, counted)
-
-
-def _rope(text: Config, rule: RopeRule) -> Iterator[Config]:
-    """The RoPE parameters: one mapping, or one a layer type where they are nested by type."""
-    value = next((text[key] for key in rule.keys if text.get(key)), None)
-    if value is None:
-        return
-    if not isinstance(value, dict):
-        name = next(key for key in rule.keys if text.get(key))
-        raise ModelConfigError(f"config.json: {name}: expected an object, found {_kind(value)}")
-    nested = [inner for inner in value.values() if isinstance(inner, dict)]
-    if nested and not {"rope_type", "type", "factor"} & value.keys():
-        yield from (inner for inner in nested if inner)
-    else:
-        yield value
-
-
-def _rope_type(parameters: Config) -> str:
-    kind = str(parameters.get("rope_type") or parameters.get("type") or "default")
-    return _RENAMED.get(kind, kind)
-
-
-def _factor(parameters: Config, otherwise: float) -> float:
-    if "factor" not in parameters:
-        return otherwise
-    if parameters["factor"] is None:
-        return 1.0
-    factor = _number(parameters["factor"])
-    if factor is None or factor <= 0:
-        shown = _shown(parameters["factor"])
-        raise ModelConfigError(f"config.json: rope factor: expected a positive number, found {shown}")
-    return factor
-
-
-def _original(text: Config, parameters: Config, rule: RopeRule) -> int | None:
-    name = "original_max_position_embeddings"
-    if parameters.get(name) is not None:
-        return _positive(parameters, name)
-    if rule.keys == _ONLY_SCALING:
-        return None
-    if text.get(name) is not None:
-        return _positive(text, name)
-    return (
-        _positive(text, "max_position_embeddings")
-        if text.get("max_position_embeddings") is not None
-        else None
-    )
 
 
 def _agreed(found: set[Derived | None]) -> Derived | None:
@@ -297,28 +209,3 @@ def _is_pooling(config: Config) -> bool:
     if not isinstance(names, list) or not names:
         return False
     return not any("ForCausalLM" in str(name) or "Generation" in str(name) for name in names)
-
-
-def _positive(config: Config, key: str) -> int:
-    number = _number(config.get(key))
-    if number is None or number < 1:
-        raise ModelConfigError(
-            f"config.json: {key}: expected a positive number, found {_shown(config.get(key))}"
-        )
-    return int(min(number, NO_LIMIT))
-
-
-def _number(value: object) -> float | int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if isinstance(value, int) or math.isfinite(value) else None
-
-
-def _kind(value: object) -> str:
-    return {list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(
-        type(value), "a number"
-    )
-
-
-def _shown(value: object) -> str:
-    return repr(value) if isinstance(value, str | int | float | bool) or value is None else _kind(value)
