@@ -18,10 +18,7 @@ from tests.faults.vllm import Mode, Servers, Vllm
 HEALTHY, SICK = 400, 100
 POLL = 5.0  # seconds, the default
 WATCHED = 25.0  # seconds
-BASE_MEMORY, MEMORY_EACH = 60_000, 300  # kB: the budget of a server is 200 kB, a busy machine is given some more
-    60_000,
-    500,
-)  # kB; the budget of a server is 200 kB, and its two threads' stacks come on top
+BASE_MEMORY, MEMORY_EACH = 60_000, 300  # kB; the budget of a server is 200, and a busy machine gets some more
 
 
 @pytest.mark.slow
