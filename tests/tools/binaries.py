@@ -9,7 +9,7 @@ from tests.tools.cache import TOOLS
 
 NEWEST = "forky"
 SUITES = ("bookworm", "trixie", "forky")  # oldest first
-PLACES = ("usr/bin", "usr/libexec/docker/cli-plugins")
+PLACES = ("usr/bin", "bin", "lib/systemd", "usr/libexec/docker/cli-plugins")
 # Debian calls it otherwise
 DEBIAN_NAMES = {"alertmanager": "prometheus-alertmanager"}
 HOW = "run `make tools`"

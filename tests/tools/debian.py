@@ -21,7 +21,10 @@ from tests.tools.cache import TOOLS, Stamp
 
 # suite: packages. The newest is what the tests run; the others are older ones that the rules promise to work on.
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "bookworm": ("prometheus", "bubblewrap"),  # 2.42, promtool inside
+    "bookworm": (
+        *("prometheus", "bubblewrap"),  # 2.42, promtool inside
+        *("systemd", "libsystemd-shared", "systemd-journal-remote", "libmicrohttpd12"),  # 252
+    ),
     "trixie": ("prometheus", "promtool", "prometheus-alertmanager"),  # 2.53, 0.28
     "forky": ("prometheus", "promtool", "prometheus-alertmanager", "docker-compose"),  # 3.5, 0.33, 2.40
 }

@@ -113,19 +113,25 @@ class JournaldLog(Feed):
                 process.terminate()
 
     def follow(self) -> None:
-        """Read the entries before the position once, then follow those behind it until journalctl ends."""
+        """Read the entries before the position once, then those behind it, until journalctl ends."""
         if self._kept is not None:
             with suppress(LogError):  # that boot's journal is gone, and with it the state
                 self._run(f"--boot={self._kept.boot}", until=self._kept)
             self._kept = None
+        if self._position is not None:  # of any boot; a follower looks at the present one only
+            self._run(f"--cursor={self._position.cursor}", behind=self._position)
         if self._position is None:
             self._run("--follow", "--no-tail", "--boot")
         else:
-            self._run("--follow", "--no-tail", f"--after-cursor={self._position.cursor}")
+            self._run("--follow", "--no-tail", f"--cursor={self._position.cursor}", behind=self._position)
 
     # --- journalctl
 
-    def _run(self, *options: str, until: _Position | None = None) -> None:
+    def _run(self, *options: str, until: _Position | None = None, behind: _Position | None = None) -> None:
+        """All entries, those up to a position, or those behind one.
+
+        `--after-cursor` would be shorter, but leaves out an entry where that at the cursor is gone.
+        """
         program = shutil.which("journalctl")
         if program is None:
             raise LogError(
@@ -139,11 +145,13 @@ class JournaldLog(Feed):
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         self._process = process
+        ended = False
         try:
-            ended = self._take_all(process, until)
+            ended = self._take_all(process, until, behind)
         finally:
             self._process = None
-            process.kill()
+            if not ended:
+                process.kill()
             _, said = process.communicate()
         if ended and process.returncode and not self.stopping.is_set():
             reason = (
@@ -151,12 +159,18 @@ class JournaldLog(Feed):
             )
             raise LogError(f"journal of {self._unit}: journalctl ended: {reason[:300]}")
 
-    def _take_all(self, process: subprocess.Popen[bytes], until: _Position | None) -> bool:
-        """All entries up to `until`; False where that was reached before journalctl ended."""
+    def _take_all(
+        self, process: subprocess.Popen[bytes], until: _Position | None, behind: _Position | None
+    ) -> bool:
+        """The entries; False where the last that is wanted was reached before journalctl ended."""
         if self.stopping.is_set():
             return False
         for entries in _entries(process):
             self.connected()
+            if behind is not None and entries:
+                if entries[0].cursor == behind.cursor:
+                    del entries[0]
+                behind = None
             if until is None:
                 self._hand_on(entries, counted=True)
                 continue
