@@ -115,6 +115,7 @@ def test_the_lengths_of_a_served_request() -> None:
         (COMPLETIONS, {"prompt": "x", "max_tokens": "300"}, 1000),
         (COMPLETIONS, {"prompt": "x", "max_tokens": 300.0}, 1000),
         (COMPLETIONS, {"prompt": "x", "max_tokens": 300.5}, None),
+        (COMPLETIONS, {"prompt": "x", "max_tokens": True}, None),
     ],
 )
 def test_what_a_request_asked_for_in_all(path: str, fields: dict[str, object], asked: int | None) -> None:

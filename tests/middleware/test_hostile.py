@@ -38,7 +38,7 @@ from tests.middleware.scripted import (
 )
 from vllm_length_exporter.middleware import LengthAccounting, series
 from vllm_length_exporter.middleware.endpoints import ENDPOINTS
-from vllm_length_exporter.middleware.request import KEPT_BYTES, read_request
+from vllm_length_exporter.middleware.request import KEPT_BYTES, SMALL_BYTES, read_request
 
 
 def test_thirty_megabytes_are_let_through_and_counted_as_unread() -> None:
@@ -65,6 +65,9 @@ def test_a_body_that_never_ends() -> None:
     assert outcomes(found) == {"failed": 1}
 
 
+LARGE = b'{"metadata": "' + b"y" * SMALL_BYTES + b'", '
+
+
 @pytest.mark.parametrize(
     ("data", "noticed"),
     [*((data, True) for data in (
@@ -72,9 +75,10 @@ def test_a_body_that_never_ends() -> None:
         b'{"max_tokens": 5} trailing', b"[" * 100_000, b'{"a":' * 100_000 + b'"max_tokens": 5', b"\x00" * 100,
         b'{"max_tokens": ' + b"9" * 10_000 + b"}",
     )),
-    # what is between the fields is not decoded: the server refuses these, and that is all that counts
-    (b'{"a": "\xff", "n": 1}', False), (b'{"n": 1,}', False), (b'{"messages": "unclosed, "max_tokens": 5}', False)],
-    ids=range(15),
+    # what is between the fields of a large body is not decoded: the server refuses it, and that is all that counts
+    (b'{"a": "\xff", "n": 1}', True), (b'{"n": 1,}', True), (b'{"messages": "unclosed, "max_tokens": 5}', True),
+    (LARGE + b'"a": "\xff", "n": 1}', False), (LARGE + b'"messages": "unclosed, "max_tokens": 5}', False)],
+    ids=range(17),
 )  # fmt: skip
 def test_bodies_that_are_no_json(data: bytes, noticed: bool) -> None:
     refused = error("1 validation error: {'type': 'json_invalid'}")
@@ -96,8 +100,11 @@ MISLEADING = [
 ]
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("asked", MISLEADING, ids=range(len(MISLEADING)))
-def test_what_looks_like_a_field_and_is_none(asked: list[Message]) -> None:
+def test_what_looks_like_a_field_and_is_none(asked: list[Message], large: bool) -> None:
+    if large:
+        asked = body(LARGE + asked[0]["body"][1:])
     found = read_request(asked[0]["body"], ENDPOINTS[CHAT])
     assert (found.output, found.answers, found.model) == (None, 1, "tiny")
     with counted() as counts:
@@ -120,13 +127,23 @@ layouts = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")])
 
 
 @settings(deadline=None)
-@given(st.dictionaries(names, values, max_size=8), layouts, st.sampled_from([None, 1]), st.booleans())
+@given(
+    st.dictionaries(names, values, max_size=8),
+    st.none() | st.integers(0, 8),
+    layouts,
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
 def test_fields_are_read_as_json_reads_them(
     fields: dict[str, Any],
+    long_at: int | None,  # where a value stands that makes it a large body
     separators: tuple[str, str],
     indent: int | None,
     ascii_only: bool,
 ) -> None:
+    if long_at is not None:
+        pairs = list(fields.items())
+        fields = dict([*pairs[:long_at], ("long", '"n":' * SMALL_BYTES), *pairs[long_at:]])
     data = json.dumps(fields, separators=separators, indent=indent, ensure_ascii=ascii_only).encode()
     read = read_request(data, ENDPOINTS[CHAT])
     plain = json.loads(data)
@@ -303,3 +320,21 @@ def test_events_without_data_and_comments() -> None:
             Script(chat(), stream(event({"error": None}), delta(None, "stop"), final(50, 7), DONE)),
         )
     assert outcomes(found) == {"served": 2}
+
+
+def test_an_end_marker_in_a_text_ends_no_stream() -> None:
+    running = event({"choices": [{"index": 0, "finish_reason": None}], "usage": {"prompt_tokens": 5}})
+    with counted() as found:
+        play(Script(chat(), stream(running, delta("data: [DONE]"), delta("event: message_stop"))))
+    assert outcomes(found) == {"unknown": 1}
+    assert of(found, "unaccounted_total") == {"stream_cut": 1}
+
+
+def test_usage_that_is_null_is_none() -> None:
+    after = event({"choices": [], "usage": None})  # 0.20 writes it into every event that has none
+    with counted() as found:
+        play(
+            Script(chat(), stream(delta(None, "stop"), final(50, 7), after, DONE)),
+            Script(chat(), stream(delta(None, "stop"), after, DONE)),
+        )
+    assert outcomes(found) == {"served": 1, "unknown": 1}

@@ -12,6 +12,10 @@ from .request import Request
 
 _USAGE = b'"usage":'
 _USAGE_BYTES = 4096
+# what vLLM writes for a chat or a completion, up to where the details begin
+_PLAIN_USAGE = re.compile(
+    rb'"usage": ?\{"prompt_tokens": ?(\d+), ?"total_tokens": ?\d+, ?"completion_tokens": ?(\d+)[,}]'
+)
 _ENTRY = re.compile(rb'"index": ?\d')
 _ERROR = re.compile(rb'"error": ?\{')
 # A raw line end never stands inside a JSON string: these are lines of the stream and never part of a text.
@@ -59,6 +63,9 @@ def read_usage(data: bytes) -> Usage | None:
         at = data.rfind(_USAGE, 0, end)
         if at < 0:
             return None
+        plain = _PLAIN_USAGE.match(data, at)
+        if plain is not None and plain.group(1) != b"0":
+            return Usage(int(plain.group(1)), int(plain.group(2)))
         text = data[at + len(_USAGE) : at + len(_USAGE) + _USAGE_BYTES].decode("utf-8", "replace").lstrip()
         if text.startswith("{"):
             try:
@@ -159,7 +166,7 @@ def stream_error(data: bytes) -> ServerError | None:
 
 def truncation(usage: Usage, request: Request, answers: int, limit: int | None) -> str:
     """Why all of the answers ended for length. None exceeds its cap: where they average it, each reached it."""
-    if usage.turns > 1 or usage.output % answers:
+    if usage.output % answers:
         return "unknown"
     each = usage.output // answers
     if limit is not None and usage.prompt + each == limit:

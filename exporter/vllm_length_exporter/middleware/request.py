@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .endpoints import Style
 
 KEPT_BYTES = 1 << 20  # of a body; of larger ones nothing is read
+SMALL_BYTES = 2048  # up to here, decoding all of a body costs less than finding the fields in it
 _NAMES = (b"model", b"max_tokens", b"max_completion_tokens", b"max_output_tokens", b"n")
 _SCALAR = re.compile(
     rb'\s*"(\w+)"\s*:\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|"[^"\\]{0,200}")\s*,'
@@ -48,33 +49,30 @@ def read_request(body: bytes, style: Style) -> Request:
     Raises:
         ValueError: it is no JSON object.
     """
-    fields = _fields(body)
-    model = fields.get("model")
-    output, known = None, bool(style.output)
+    several, token_ids = (False, False) if style.one_prompt else _listed(body, style)
+    small = len(body) <= SMALL_BYTES and not token_ids
+    fields = _parsed(body) if small else _fields(body)
+    output, known, default = None, bool(style.output), style.default_output
     for name in style.output:
-        if fields.get(name) is not None:
-            output = _whole(fields[name])
-            known = output is not None
-            break
-    # null is not the default in every version
-    default = None if any(name in fields for name in style.output) else style.default_output
-    several, token_ids = _listed(body, style)
-    number = 1 if fields.get("n") is None else _whole(fields["n"])
+        if name in fields:
+            default = None  # null is not the default in every version
+            if fields[name] is not None:
+                output = _whole(fields[name])
+                known = output is not None
+                break
+    model, number = fields.get("model"), fields.get("n")
+    answers = 1 if number is None else _whole(number)
+    if several or answers is None or answers < 1:
+        answers = None
     return Request(
-        read=True,
-        model=model if isinstance(model, str) else None,
-        output=output,
-        default_output=default,
-        output_known=known,
-        answers=None if several or number is None or number < 1 else number,
-        token_ids=token_ids,
+        True, model if isinstance(model, str) else None, output, default, known, answers, token_ids
     )
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
     """The scalar fields of the outermost object, as far as this module wants them.
 
-    Most of a body is one long text or list that need not be decoded: what stands before it is read key by key, and
+    Most of a large body is one text or list that need not be decoded: what stands before it is read key by key, and
     what stands behind it from the first wanted key on. "{" + that rest is an object that ends where the body ends
     only if the key belongs to the outermost object.
     """
@@ -112,12 +110,24 @@ def _rest(body: bytes, start: int) -> Mapping[str, Any] | None:
 
 def _parsed(body: bytes) -> Mapping[str, Any]:
     try:
-        parsed = json.loads(body)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+        text = body.decode()
+        parsed, end = _DECODER.raw_decode(text)
+        whole = not text[end:].strip()
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        parsed = _as_server(body)
     if not isinstance(parsed, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - input that is malformed, whatever it is instead
     return parsed
+
+
+def _as_server(body: bytes) -> object:
+    """The body as vLLM reads it: in any encoding of JSON, with blanks before it."""
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def _listed(body: bytes, style: Style) -> tuple[bool, bool]:
