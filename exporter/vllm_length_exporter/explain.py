@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vllm_length_exporter.log_remedies import LOG_REMEDIES, version_notes
-from vllm_length_exporter.remedies import (
-    BY_MESSAGE,
-    REMEDIES,
-    Context,
-    Fields,
-    Remedy,
-    other_failure,
-    other_refusal,
-)
+from vllm_length_exporter.remedies import BY_MESSAGE, REMEDIES
+from vllm_length_exporter.remedies.log import LOG_REMEDIES, version_notes
+from vllm_length_exporter.remedies.remedy import Context, Fields, Remedy
+from vllm_length_exporter.remedies.request import other_refusal
+from vllm_length_exporter.remedies.start import other_failure
 from vllm_length_exporter.vllm.events import Event, EventName, FieldValue
 from vllm_length_exporter.vllm.lines import events as log_events
 from vllm_length_exporter.vllm.messages import Kind

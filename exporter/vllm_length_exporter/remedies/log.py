@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vllm_length_exporter.remedies import Context, Fields, Remedy, count, size, whole
+from vllm_length_exporter.remedies.remedy import Context, Fields, Remedy, count, size, whole
 from vllm_length_exporter.vllm.catalogue import row
 from vllm_length_exporter.vllm.events import EventName
 
