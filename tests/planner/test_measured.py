@@ -96,6 +96,21 @@ def test_with_the_model_s_files_the_hybrid_is_exact_and_held_against_the_measure
     assert any("a flag of the server is missing here" in note for note in wrong.notes)
 
 
+def test_blocks_stand_for_memory_where_a_page_tells_only_them() -> None:
+    """An fp8 cache in the same memory holds four times what float32 does."""
+    told = json.loads(as_json([last_view("0.32.0-yarn")]))
+    for engine in told["servers"][0]["capacity"]:
+        engine.pop("memory_bytes", None)
+    seen = server(told, "page")
+    assert seen.memory_bytes is None
+    settings = Settings(version=Version("0.32.0"), device=Device.CPU, dtype="float32")
+    made = plan_model(ModelFiles(truth("0.32.0-yarn")["model_config"]), settings, measured=seen)
+    assert made.budget is not None
+    assert made.budget.kv_cache.low == 1 << 30
+    fp8 = next(row for row in made.what_ifs if row.change == "--kv-cache-dtype fp8")
+    assert (made.at_lengths[-1].requests.low, fp8.requests.low) == (127, 511)
+
+
 def test_two_engines_are_counted_together_and_the_smaller_speaks() -> None:
     smaller = {**DOCUMENT["capacity"][0], "engine": "1", "blocks": {"value": 70, "source": "x"}}
     smaller |= {
@@ -136,6 +151,24 @@ def test_what_more_memory_or_another_limit_changes() -> None:
     ]
     assert made.at_concurrencies[0].longest.low == 79 // 4 * 128
     assert (made.settings.max_num_seqs, made.limit_source) == (16, "measured")
+
+
+def test_flags_do_not_name_what_the_server_did_not_tell() -> None:
+    told = plan_server(read(DOCUMENT), Settings())
+    assert [flag.name for flag in told.flags] == ["--max-model-len", "--max-num-seqs"]
+    silent = plan_server(
+        read({**DOCUMENT, "limits": {"effective": DOCUMENT["limits"]["effective"]}}), Settings()
+    )
+    assert [flag.name for flag in silent.flags] == ["--max-model-len"]
+    asked = plan_server(
+        read({**DOCUMENT, "limits": {"effective": DOCUMENT["limits"]["effective"]}}),
+        Settings(),
+        concurrencies=(4,),
+    )
+    assert [(flag.name, flag.value) for flag in asked.flags] == [
+        ("--max-model-len", "2432"),
+        ("--max-num-seqs", "4"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,9 @@ def draw(plan: Plan, path: Path) -> None:
         )
     if plan.limit:
         axes.axvline(plan.limit, color="tab:red", linestyle="--", label=f"limit {plan.limit:,}")
-    sequences = plan.settings.sequences
-    axes.axhline(sequences, color="tab:gray", linestyle=":", label=f"max_num_seqs {sequences:,}")
+    if plan.model is not None or plan.settings.max_num_seqs is not None:
+        sequences = plan.settings.sequences
+        axes.axhline(sequences, color="tab:gray", linestyle=":", label=f"max_num_seqs {sequences:,}")
     axes.set_xscale("log", base=2)
     if min(span.low for span in spans) > 0:
         axes.set_yscale("log")

@@ -12,7 +12,7 @@ from vllm_length_exporter.planner.capacity import Capacity, Planned
 from vllm_length_exporter.planner.error import PlanError
 from vllm_length_exporter.planner.flags import Flag, Wish, flags
 from vllm_length_exporter.planner.measured import Server
-from vllm_length_exporter.planner.pool import Layout, Refusal, layout
+from vllm_length_exporter.planner.pool import NULL_BLOCKS, Layout, Refusal, layout
 from vllm_length_exporter.planner.problems import notes, problems
 from vllm_length_exporter.planner.reading import ModelFiles
 from vllm_length_exporter.planner.settings import Settings
@@ -91,6 +91,10 @@ def plan_model(
     most = max(most, limit)
     settings = replace(settings, max_model_len=limit)
     cut = layout(model, files.config, settings)
+    if measured is not None and _names_no_memory(settings):
+        held = (measured.capacity.usable_blocks + NULL_BLOCKS) * cut.block_bytes
+        settings = replace(settings, kv_cache_memory_bytes=held)
+        cut = replace(cut, settings=replace(cut.settings, kv_cache_memory_bytes=held))
     memory = budget(model, files, settings) or _of_override(cut)
     capacity, refusal, reported, concurrency = None, None, None, None
     if memory is not None:
@@ -163,13 +167,28 @@ def plan_server(
         at_lengths=tuple(_at_lengths(capacity, None, lengths, most)),
         at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
         what_ifs=tuple(what_if.measured(capacity, server.memory_bytes, limit, most)),
-        flags=flags(settings, limit, None, capacity, _wish(lengths, concurrencies)),
+        flags=tuple(_known_flags(settings, limit, capacity, _wish(lengths, concurrencies))),
         notes=tuple(remarks),
     )
 
 
+def _names_no_memory(settings: Settings) -> bool:
+    named = (settings.kv_cache_memory_bytes, settings.device_memory, settings.num_gpu_blocks_override)
+    return all(memory is None for memory in named)
+
+
 def _wish(lengths: tuple[int, ...], concurrencies: tuple[int, ...]) -> Wish:
     return Wish(max(lengths, default=None), max(concurrencies, default=None))
+
+
+def _known_flags(settings: Settings, limit: int, capacity: Capacity, wish: Wish) -> Iterator[Flag]:
+    """The flags less those whose present value the server did not tell: a default of ours may be wrong there."""
+    untold = set()
+    if settings.max_num_seqs is None and wish == Wish():
+        untold.add("--max-num-seqs")
+    if settings.max_num_batched_tokens is None:
+        untold.add("--max-num-batched-tokens")
+    yield from (flag for flag in flags(settings, limit, None, capacity, wish) if flag.name not in untold)
 
 
 def _as_measured(settings: Settings, server: Server) -> Settings:
