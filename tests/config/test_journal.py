@@ -88,7 +88,7 @@ def test_any_text_stays_on_its_line(form: str, text: str) -> None:
 def test_levels() -> None:
     out = lines("logfmt", "warning")
     logging.getLogger(NAME).info("quiet")
-    logging.getLogger("urllib3").info("library")
-    logging.getLogger("urllib3").warning("library warns")
+    logging.getLogger("a.library").info("library")
+    logging.getLogger("a.library").warning("library warns")
     logging.getLogger(NAME).error("loud")
     assert re.findall(r"msg=(\".*?\"|\S+)", out.getvalue()) == ['"library warns"', "loud"]
