@@ -6,7 +6,6 @@ further on can look like one. Records of JSON formatters come out whole: level, 
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping
@@ -41,7 +40,6 @@ _LAYER = re.compile(
         )
     )
 )
-_QUOTED = re.compile(r"""\s*(?:"[\w.-]+"\s*:\s*)?(?P<quote>["'])(?P<body>.*)""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,41 +127,6 @@ def peel(line: str) -> Peeled:
         if tag := layer.group("tag"):
             return Peeled(text, tag == "F", layer.group("cri").split()[1])
     return Peeled(_without_spelt_colour(text))
-
-
-def pasted(text: str) -> list[str] | None:
-    """The lines of a log that was pasted as one quoted, escaped string (or one such string a line).
-
-    None where the text is not one. A caller must not ask once plain records were seen: what a client sent
-    is escaped in vLLM's own lines as well.
-    """
-    match = _QUOTED.fullmatch(text)
-    if match is None:
-        return None
-    quote, body = match.group("quote"), match.group("body").rstrip().rstrip(",")
-    whole = body.endswith(quote)
-    body = body.removesuffix(quote)
-    if not whole and "\\" not in body and quote * 2 not in body:
-        return None
-    body = body.replace(quote * 2, quote)
-    try:
-        value = ast.literal_eval(f"{quote}{body}{quote}") if quote == "'" else json.loads(f'"{body}"')
-    except (ValueError, SyntaxError):
-        value = unescaped(body)
-    return str(value).splitlines() or None
-
-
-def unescaped(body: str) -> str:
-    """The text with its backslash escapes read."""
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|033|.)", _escape, body)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = match.group(1)
-    if len(code) > 1:
-        number = 0x1B if code == "033" else int(code[1:], 16)
-        return "\ufffd" if 0xD800 <= number < 0xE000 else chr(number)
-    return {"n": "\n", "r": "\r", "t": "\t"}.get(code, code)
 
 
 _LEVEL_KEYS = ("levelname", "level", "severity", "log.level", "level_name", "loglevel", "lvl")

@@ -10,22 +10,22 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from vllm_length_exporter.vllm.envelopes import (
     IS_FINISHED,
     IS_FINISHED_JSON,
     JsonRecord,
-    pasted,
     peel,
-    unescaped,
 )
 from vllm_length_exporter.vllm.events import Event, EventName, Process, StartFailure
 from vllm_length_exporter.vllm.lifecycle import ECHOES, Lifecycle, Phase
 from vllm_length_exporter.vllm.messages import Found, Index
 from vllm_length_exporter.vllm.messages_errors import REQUEST_ERRORS, STARTUP_ERRORS, USAGE_ERROR
 from vllm_length_exporter.vllm.messages_log import LOG, UVICORN
+from vllm_length_exporter.vllm.pasted import escaped, pasted, undoubled
 from vllm_length_exporter.vllm.records import Header, Line, Raised, Traceback, taken_apart
+from vllm_length_exporter.vllm.writers import Record, Writer
 
 FINISHED = '" 200'  # in the access-log line of a finished request, which tells nothing of length
 FINISHED_TEXT = '" 200 OK'  # the same where it is no JSON
@@ -60,49 +60,12 @@ _ENGINE_DEAD = Found(
 )
 
 
-@dataclass(slots=True)
-class _Record:
-    """A record whose later lines may still come."""
-
-    first: str
-    level: str | None = None  # None for what was printed without a header
-    stamp: str | None = None
-    known: bool = False  # a row matched whose text is complete: the same header again is a new record
-    head: Found | None = None  # the row that announces a traceback
-    asgi: bool = False
-    loose: bool = False  # its formatter puts no header on later lines
-    done: bool = False  # it has told what it had to tell
-    _traceback: Traceback | None = None
-
-    @property
-    def traceback(self) -> Traceback:
-        """What was read of the record's traceback; most records have none."""
-        if self._traceback is None:
-            self._traceback = Traceback()
-        return self._traceback
-
-    @property
-    def ends_a_start(self) -> bool:
-        """VLLM itself says that what follows is why a process did not start."""
-        return self.head is not None and self.first.endswith("failed to start.")
-
-
-@dataclass(slots=True)
-class _Writer:
-    """What one process has written and not finished."""
-
-    process: Process
-    records: OrderedDict[Header, _Record] = field(default_factory=OrderedDict)
-    announced: _Record | None = None  # the newest record with a head
-    printed: _Record | None = None  # a traceback without a header: the interpreter's or uvicorn's
-
-
 class LogParser:
     """Reads one log stream. Feed it lines in order; call `idle` when the stream pauses or ends."""
 
     def __init__(self) -> None:
         self._life = Lifecycle()
-        self._writers: OrderedDict[tuple[str | None, int | None], _Writer] = OrderedDict()
+        self._writers: OrderedDict[tuple[str | None, int | None], Writer] = OrderedDict()
         self._pieces: dict[str, str] = {}
         self._plain = False  # a record stood in a line of its own: the stream is no pasted string
         self._prompt = 0  # lines of a logged prompt still to be passed over
@@ -171,7 +134,7 @@ class LogParser:
             return self._line(text, depth + 1) if depth < RUNTIMES else []
         if peeled.record is not None:
             return self._json(peeled.record)
-        if not self._plain and (lines := pasted(peeled.text) or _escaped(peeled.text)):
+        if not self._plain and (lines := pasted(peeled.text) or escaped(peeled.text)):
             self._plain = True  # what is in a pasted string is no pasted string
             events = [event for text in lines for event in self._line(text)]
             self._plain = False
@@ -185,7 +148,7 @@ class LogParser:
             self._prompt = 0 if _REQUEST_END.search(text[-600:]) else self._prompt - 1
             return []
         if "''" in text or '""' in text:
-            text = _undoubled(text)
+            text = undoubled(text)
         line = taken_apart(text)
         if line.header is None:
             return self._printed(line)
@@ -214,11 +177,11 @@ class LogParser:
                 events += self._continued(line._replace(text=text.rstrip("\r")), record)
         return events
 
-    def _writer(self, process: Process) -> _Writer:
+    def _writer(self, process: Process) -> Writer:
         key = process.name, process.pid
         writer = self._writers.get(key)
         if writer is None:
-            writer = self._writers[key] = _Writer(process)
+            writer = self._writers[key] = Writer(process)
             if len(self._writers) > PROCESSES_KEPT:
                 self._writers.popitem(last=False)
         return writer
@@ -232,7 +195,7 @@ class LogParser:
                 return self._continued(line, record)
         events = self._finish_announced(line.process, writer)
         loose = header.location is None
-        record = writer.records[header] = _Record(line.text, header.level, header.stamp, loose=loose)
+        record = writer.records[header] = Record(line.text, header.level, header.stamp, loose=loose)
         writer.records.move_to_end(header)
         if len(writer.records) > HEADERS_KEPT:
             writer.records.popitem(last=False)
@@ -241,7 +204,7 @@ class LogParser:
             return events + self._begins_with_an_error(line, record)
         return events + self._begins(found, line, record, writer)
 
-    def _begins(self, found: Found, line: Line, record: _Record, writer: _Writer) -> list[Event]:
+    def _begins(self, found: Found, line: Line, record: Record, writer: Writer) -> list[Event]:
         row = found.message
         record.known = not (row.client or row.head or row.continued or row.within is not None)
         if row.continued:
@@ -257,7 +220,7 @@ class LogParser:
             found = refused
         return self._life.told(found, line.process, record.stamp)
 
-    def _continued(self, line: Line, record: _Record) -> list[Event]:
+    def _continued(self, line: Line, record: Record) -> list[Event]:
         """A later line of a record: a traceback's, or of the few records whose later lines have rows."""
         if record.done:
             return []
@@ -274,7 +237,7 @@ class LogParser:
             raised = record.traceback.lone(line.text)  # an excerpt without the frames
         return [] if raised is None else self._raised(raised, record, line.process)
 
-    def _begins_with_an_error(self, line: Line, record: _Record) -> list[Event]:
+    def _begins_with_an_error(self, line: Line, record: Record) -> list[Event]:
         """An ERROR record may begin with the exception or its text: V0's engine, 0.6.0-0.6.3, and excerpts."""
         if record.level not in ("ERROR", "CRITICAL"):
             return []
@@ -299,7 +262,7 @@ class LogParser:
             return self._life.told(found, line.process, None)
         writer = self._writer(line.process)
         events = self._finish_printed(line.process, writer)
-        writer.printed = _Record(line.text, head=found, asgi=True)
+        writer.printed = Record(line.text, head=found, asgi=True)
         return events
 
     def _printed(self, line: Line) -> list[Event]:
@@ -311,7 +274,7 @@ class LogParser:
         if record is None:
             if not self._life.may_be_starting:
                 return []
-            record = _Record(line.text)
+            record = Record(line.text)
             raised = record.traceback.feed(line.text)
             if record.traceback.frames:
                 self._writer(line.process).printed = record
@@ -331,24 +294,24 @@ class LogParser:
 
     # --- from a record to events
 
-    def _finish(self, process: Process, writer: _Writer) -> list[Event]:
+    def _finish(self, process: Process, writer: Writer) -> list[Event]:
         return self._finish_announced(process, writer) + self._finish_printed(process, writer)
 
-    def _finish_announced(self, process: Process, writer: _Writer) -> list[Event]:
+    def _finish_announced(self, process: Process, writer: Writer) -> list[Event]:
         record, writer.announced = writer.announced, None
         return [] if record is None else self._unanswered(process, record)
 
-    def _finish_printed(self, process: Process, writer: _Writer) -> list[Event]:
+    def _finish_printed(self, process: Process, writer: Writer) -> list[Event]:
         record, writer.printed = writer.printed, None
         return [] if record is None else self._unanswered(process, record)
 
-    def _unanswered(self, process: Process, record: _Record) -> list[Event]:
+    def _unanswered(self, process: Process, record: Record) -> list[Event]:
         """A record whose traceback told nothing of length is what its first line says."""
         if record.head is None or record.done:
             return []
         return self._life.told(record.head, process, record.stamp)
 
-    def _raised(self, raised: Raised, record: _Record, process: Process) -> list[Event]:
+    def _raised(self, raised: Raised, record: Record, process: Process) -> list[Event]:
         """An exception, and what it means for where the server is."""
         if raised.name == "EngineDeadError":
             record.done = True
@@ -389,26 +352,6 @@ def events(lines: Iterable[str]) -> list[Event]:
     parser = LogParser()
     found = parser.feed_many(lines)
     return [*found, *parser.end()]
-
-
-def _escaped(text: str) -> list[str] | None:
-    """The lines of a log that was pasted as one escaped string without its quotes.
-
-    vLLM escapes what clients send as well, but in quotes, and not with a header of its own on each line.
-    """
-    first, *rest = text.split("\\n")
-    if not rest or any(quote in first for quote in "'\"`"):
-        return None
-    lines = [unescaped(part) for part in (first, *rest) if part]
-    return lines if all(taken_apart(line).header for line in lines) else None
-
-
-def _undoubled(text: str) -> str:
-    """A text that was quoted for another language, where every quote mark stands twice."""
-    for mark in ("'", '"'):
-        if mark * 2 in text and all(len(run) % 2 == 0 for run in re.findall(f"{mark}+", text)):
-            text = text.replace(mark * 2, mark)
-    return text
 
 
 def _tells_of_a_start(text: str) -> bool:

@@ -9,10 +9,11 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-from vllm_length_exporter.vllm.envelopes import bare, peel, unescaped
+from vllm_length_exporter.vllm.envelopes import bare, peel
 from vllm_length_exporter.vllm.messages import Found, Message, anchor, match_at
 from vllm_length_exporter.vllm.messages_errors import REQUEST_ERRORS, STARTUP_ERRORS
 from vllm_length_exporter.vllm.messages_log import LOG, UVICORN
+from vllm_length_exporter.vllm.pasted import unescaped
 from vllm_length_exporter.vllm.records import taken_apart
 
 LONGEST = 200_000  # characters that are looked through; a question is shorter
