@@ -20,6 +20,7 @@ from tests.middleware.scripted import (
     Script,
     body,
     chat,
+    compact,
     counted,
     delta,
     error,
@@ -338,3 +339,9 @@ def test_usage_that_is_null_is_none() -> None:
             Script(chat(), stream(delta(None, "stop"), after, DONE)),
         )
     assert outcomes(found) == {"served": 1, "unknown": 1}
+
+
+def test_a_key_that_ends_like_a_field_is_another_key() -> None:
+    data = LARGE + compact({'x"max_tokens': 3, ' "n': 2, "messages": []})[1:]
+    found = read_request(data, ENDPOINTS[CHAT])
+    assert (found.output, found.answers) == (None, 1)
