@@ -20,8 +20,8 @@ from vllm_length_exporter.sources.logs.file import FileLog
 from vllm_length_exporter.sources.logs.lines import LogError
 from vllm_length_exporter.sources.logs.mark import TELLING
 
-STAMP = "INFO 11-29 16:00:00 [a_module_with_a_name.py:1] a line that is long enough to be known again: "
-assert len(STAMP) > TELLING
+REST = "[a_module_with_a_name.py:1] a line that is long enough to be known again, whoever holds it."
+assert len(REST) > TELLING
 
 
 class Rotations(RuleBasedStateMachine):
@@ -60,7 +60,7 @@ class Rotations(RuleBasedStateMachine):
         return self.log.open("ab", buffering=0)
 
     def line(self) -> str:
-        return f"{STAMP}{self.number}"
+        return f"INFO 11-29 16:00:{self.number:06d} {REST}"
 
     @rule(lines=st.integers(1, 4))
     def write(self, lines: int) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import socket
 import ssl
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from tests.deadline import wait_for
 from tests.sources.faulty import (
     Behaviour,
     Faulty,
@@ -487,3 +489,84 @@ def test_no_file_descriptor_is_left_behind() -> None:
         with faulty_server(CASES[case][0]) as server:
             failure(Endpoint(server.url, max_bytes=1_000_000))
     assert open_files() == before
+
+
+# --- streams
+
+
+def test_a_stream_comes_in_pieces_as_they_are_sent() -> None:
+    go_on = threading.Event()
+
+    def behave(connection: socket.socket, faulty: Faulty) -> None:
+        read_request(connection, faulty)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+        go_on.wait(10)
+        connection.sendall(b"4\r\ntwo\n\r\n0\r\n\r\n")
+
+    with faulty_server(behave) as server, asking(Endpoint(server.url)) as source:
+        stream = source.stream("/log?follow=true", "*/*", idle=10)
+        assert next(stream) == b"one\n"
+        go_on.set()
+        assert list(stream) == [b"two\n"]
+        assert "\r\nAccept-Encoding: identity\r\n" in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"), [(b"", FetchFailure.CUT), (None, FetchFailure.TIMEOUT), (b"4\r\nno", FetchFailure.CUT)]
+)
+def test_a_stream_that_breaks_or_falls_silent_says_so(end: bytes | None, kind: FetchFailure) -> None:
+    def behave(connection: socket.socket, faulty: Faulty) -> None:
+        read_request(connection, faulty)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+        if end is None:
+            faulty.stop.wait()
+        else:
+            connection.sendall(end)
+
+    with faulty_server(behave) as server, asking(Endpoint(server.url)) as source:
+        stream = source.stream("/log", "*/*", idle=0.2)
+        assert next(stream) == b"one\n"
+        with pytest.raises(FetchError) as caught:
+            list(stream)
+    assert caught.value.kind is kind
+
+
+def test_a_stream_is_not_given_of_an_error_page() -> None:
+    with (
+        faulty_server(CASES["404"][0]) as server,
+        asking(Endpoint(server.url)) as source,
+        pytest.raises(FetchError, match="answers 404"),
+    ):
+        next(source.stream("/log", "*/*", idle=1))
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("answers", [False, True])
+def test_another_thread_can_end_a_stream(encrypted: bool, answers: bool, authority: Authority) -> None:
+    def behave(connection: socket.socket, faulty: Faulty) -> None:
+        read_request(connection, faulty)
+        if answers:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n")
+        faulty.stop.wait()
+
+    failures: list[FetchError] = []
+
+    def read(source: HttpSource) -> None:
+        try:
+            list(source.stream("/log", "*/*", idle=60))
+        except FetchError as error:
+            failures.append(error)
+
+    with faulty_server(behave, authority.server if encrypted else None) as server:
+        endpoint = Endpoint(server.url, timeout=60, ca_file=authority.file)
+        with asking(endpoint) as source:
+            reader = threading.Thread(target=read, args=(source,))
+            reader.start()
+            wait_for(lambda: server.requests, seconds=10, what="the request", every=0.01)
+            begin = time.monotonic()
+            source.cancel()
+            reader.join(10)
+            assert time.monotonic() - begin < 2
+            with pytest.raises(FetchError):
+                source.get("/metrics", TEXT)
+    assert len(failures) == 1

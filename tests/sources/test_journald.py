@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.sources import endless_journalctl
 from tests.sources.collected import Collected
 from tests.sources.journal import OUT_OF_MEMORY, SECOND, STARTED, Journal, now
 from tests.tools.cache import TOOLS
@@ -231,19 +233,24 @@ def test_a_position_of_another_unit_is_ignored(journal: Journal) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_backlog_of_a_million_lines_comes_once_over_deaths_of_journalctl(journal: Journal) -> None:
-    for second in range(1000):
-        journal.line(OLD + second * SECOND, *(str(second * 1000 + number) for number in range(1000)))
-    journal.rotate()
-    with following(journal) as found:
-        source = found.source
-        assert isinstance(source, JournaldLog)
+def test_a_backlog_of_a_million_lines_comes_once_over_deaths_of_journalctl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "journalctl"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {endless_journalctl.__file__} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    source = JournaldLog("vllm")
+    found = Collected(source)
+    try:
         for part in (100_000, 400_000):
             found.until(lambda: len(found.told) >= part, seconds=100)  # noqa: B023  called in this turn
             assert source._process is not None
             source._process.kill()
         found.until(lambda: len(found.told) >= 1_000_000, seconds=200)
-        assert found.told == [str(number) for number in range(1_000_000)]
+    finally:
+        source.close()
+    assert found.told == [str(number) for number in range(1_000_000)]
 
 
 def test_without_journalctl_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -24,6 +22,7 @@ import urllib3.exceptions
 
 from vllm_length_exporter.sources.logs.assembly import Assembler
 from vllm_length_exporter.sources.logs.ending import ending
+from vllm_length_exporter.sources.logs.engine import Container, Event, framed_messages, terminal_messages
 from vllm_length_exporter.sources.logs.feed import Feed
 from vllm_length_exporter.sources.logs.lines import Batch, Line, LogError
 from vllm_length_exporter.sources.logs.stamped import NANOSECONDS, Place, Reading, Stamps
@@ -34,44 +33,8 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  # seconds for an answer
 IDLE = 60.0  # seconds without a line, after which the connection is made anew: it may be dead
 STATUS_INTERVAL = 2.0  # seconds between two looks at a container that does not run
-CHUNK = 65_536
-HEADER = struct.Struct(">BxxxL")  # which stream, and how many bytes follow
 WHOLE = re.compile(rb"[^\n\r\0]{,16384}\n")
-STDOUT = 1
-LARGEST = 16 * 1024 * 1024  # bytes of a message; Docker splits them far below
 BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
-
-
-class _State(msgspec.Struct, rename="pascal"):
-    running: bool = False
-    restarting: bool = False  # between two runs, though "running"
-    out_of_memory: bool = msgspec.field(name="OOMKilled", default=False)
-    exit_code: int = 0
-    started_at: str = ""
-
-    @property
-    def runs(self) -> bool:
-        return self.running and not self.restarting
-
-
-class _Config(msgspec.Struct, rename="pascal"):
-    tty: bool = False
-
-
-class _Container(msgspec.Struct, rename="pascal"):
-    id: str
-    state: _State
-    config: _Config
-
-
-class _Actor(msgspec.Struct, rename="pascal"):
-    attributes: dict[str, str] = {}
-
-
-class _Event(msgspec.Struct):
-    action: str = msgspec.field(name="Action", default="")
-    actor: _Actor = msgspec.field(name="Actor", default_factory=_Actor)
-    time: int = msgspec.field(name="timeNano", default=0)
 
 
 class _Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,7 +150,7 @@ class DockerLog(Feed):
         }
         out_of_memory, how = False, unknown
         try:
-            events = msgspec.json.Decoder(_Event).decode_lines(self._get("/events", query).content)
+            events = msgspec.json.Decoder(Event).decode_lines(self._get("/events", query).content)
         except (*BROKEN, msgspec.DecodeError, LogError):
             return unknown
         for event in events:
@@ -201,7 +164,7 @@ class DockerLog(Feed):
 
     # --- the log
 
-    def _read(self, container: _Container) -> bool:
+    def _read(self, container: Container) -> bool:
         """The messages that are new, until the log's end (True) or that of the connection."""
         query = {"stdout": 1, "stderr": 1, "timestamps": 1, "follow": int(container.state.runs)}
         since = self._reading.reconnected()
@@ -210,7 +173,7 @@ class DockerLog(Feed):
         again = self._stamps.split(container.state.started_at)
         try:
             self._response = self._get(f"/containers/{container.id}/logs", query, stream=True)
-            messages = _lines if container.config.tty else _frames
+            messages = terminal_messages if container.config.tty else framed_messages
             for group in messages(self._response.raw):
                 self.connected()
                 self._hand_on(group, None if again is None else again[0], container.state.started_at)
@@ -262,10 +225,10 @@ class DockerLog(Feed):
 
     # --- the API
 
-    def _inspected(self) -> _Container:
+    def _inspected(self) -> Container:
         try:
             answer = self._get(f"/containers/{quote(self._name, safe='')}/json", {})
-            return msgspec.json.decode(answer.content, type=_Container)
+            return msgspec.json.decode(answer.content, type=Container)
         except BROKEN as error:
             self._forget_client()
             raise LogError(f"container {self._name}: Docker does not answer ({error})") from None
@@ -305,36 +268,6 @@ class DockerLog(Feed):
         if self._client is not None:
             self._client.close()
         self._client = None
-
-
-def _frames(raw: urllib3.BaseHTTPResponse) -> Iterator[list[tuple[int, bytes]]]:
-    """The messages of a log without a terminal, as many as came; each begins with its stamp.
-
-    One that Docker split, as it was longer than 16 kB, has no line feed at its end and goes on in the next
-    of its stream.
-    """
-    held = b""
-    for data in iter(lambda: raw.read1(CHUNK), b""):
-        held += data
-        messages, at = [], 0
-        while at + HEADER.size <= len(held):
-            stream, size = HEADER.unpack_from(held, at)
-            if size > LARGEST:
-                raise LogError(f"log of a container: no message has {size} bytes; Docker's answer is garbled")
-            end = at + HEADER.size + size
-            if end > len(held):
-                break
-            messages.append((stream, held[at + HEADER.size : end]))
-            at = end
-        held = held[at:]
-        yield messages
-
-
-def _lines(raw: urllib3.BaseHTTPResponse) -> Iterator[list[tuple[int, bytes]]]:
-    """The same for a log with a terminal, which is a single stream of lines."""
-    assembler = Assembler()
-    for data in iter(lambda: raw.read1(CHUNK), b""):
-        yield [(STDOUT, line.encode() + b"\n") for line in assembler.feed(data)]
 
 
 def _understood(position: dict[str, object] | None) -> _Position | None:

@@ -95,19 +95,25 @@ class FileLog:
         position = self._position
         if position is None:
             self._boundary = self._old_part(file)
-        elif position.same_file(file) or position.same_copy(file):
+        elif position.same_file(file):
             self._boundary = Mark.at(file, position.offset)
-        elif earlier := (
-            earlier_file(self.path, position.same_file) or earlier_file(self.path, position.same_copy)
-        ):
-            earlier.copied = position.copied or not position.numbers(earlier)
-            self._boundary = Mark.at(earlier, position.offset)
-            file.close()
-            file = earlier
+        elif moved := earlier_file(self.path, position.same_file):
+            file = self._resumed(file, moved, position)
+            file.copied = position.copied
+        elif position.same_copy(file):
+            self._boundary = Mark.at(file, position.offset)
+        elif copy := earlier_file(self.path, position.same_copy):
+            file = self._resumed(file, copy, position)
+            file.copied = True
         else:
             self._restarted = True
         self._note(file)
         return file
+
+    def _resumed(self, file: OpenFile, earlier: OpenFile, position: Position) -> OpenFile:
+        file.close()
+        self._boundary = Mark.at(earlier, position.offset)
+        return earlier
 
     def _old_part(self, file: OpenFile) -> Mark:
         """Up to where the file was written before the exporter's start."""

@@ -21,9 +21,9 @@ from vllm_length_exporter.sources.endpoint import Endpoint
 from vllm_length_exporter.sources.failure import FetchError, FetchFailure
 from vllm_length_exporter.sources.http import HttpSource
 from vllm_length_exporter.sources.logs.assembly import Assembler
-from vllm_length_exporter.sources.logs.ending import ending
 from vllm_length_exporter.sources.logs.feed import Feed
 from vllm_length_exporter.sources.logs.lines import Batch, Line, LogError
+from vllm_length_exporter.sources.logs.pod import Container, Pod, Status, Terminated
 from vllm_length_exporter.sources.logs.stamped import OtherLogError, Place, Reading, Stamps, digest
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,55 +35,6 @@ HINTS = {
     403: "the service account must be allowed to get pods and pods/log in this namespace",
     404: "there is no such pod",
 }
-
-
-class _Terminated(msgspec.Struct):
-    exit_code: int = msgspec.field(name="exitCode", default=0)
-    reason: str = ""
-    container: str = msgspec.field(name="containerID", default="")
-
-    @property
-    def ending(self) -> str:
-        return ending(self.exit_code, out_of_memory=self.reason == "OOMKilled", reason=self.reason)
-
-
-class _Waiting(msgspec.Struct):
-    reason: str = ""
-
-
-class _State(msgspec.Struct):
-    running: dict[str, object] | None = None
-    terminated: _Terminated | None = None
-    waiting: _Waiting | None = None
-
-
-class _Container(msgspec.Struct):
-    name: str
-    container: str = msgspec.field(name="containerID", default="")
-    state: _State = msgspec.field(default_factory=_State)
-    last: _State = msgspec.field(name="lastState", default_factory=_State)
-
-    @property
-    def latest(self) -> _Terminated | str | None:
-        """The container that a log without `previous` is of: its id while it runs, else how it ended."""
-        if self.state.running is not None:
-            return self.container or None
-        return self.state.terminated or self.last.terminated
-
-    @property
-    def before(self) -> _Terminated | None:
-        """The container before that one."""
-        started = self.state.running is not None or self.state.terminated is not None
-        return self.last.terminated if started else None
-
-
-class _Status(msgspec.Struct):
-    containers: list[_Container] = msgspec.field(name="containerStatuses", default_factory=list)
-    initial: list[_Container] = msgspec.field(name="initContainerStatuses", default_factory=list)
-
-
-class _Pod(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class _Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,7 +139,7 @@ class KubernetesLog(Feed):
                 return stamped is not None and digest(*stamped) == self._reading.beginning
         return False
 
-    def _read_to_end(self, name: str, terminated: _Terminated, *, previous: bool = False) -> bool:
+    def _read_to_end(self, name: str, terminated: Terminated, *, previous: bool = False) -> bool:
         """The rest of a container that has ended, and how it did; False where the connection broke before."""
         if not self._read(name, previous=previous):
             return False
@@ -257,18 +208,18 @@ class KubernetesLog(Feed):
     def _path(self) -> str:
         return f"/api/v1/namespaces/{quote(self._namespace)}/pods/{quote(self._pod)}"
 
-    def _status(self) -> _Container:
+    def _status(self) -> Container:
         try:
             body = self._http.get(self._path, "application/json").body
         except FetchError as error:
             raise self._said(error) from None
         try:
-            status = msgspec.json.decode(body, type=_Pod).status
+            status = msgspec.json.decode(body, type=Pod).status
         except msgspec.DecodeError as error:
             raise LogError(f"{self._where}: the API's answer is no pod ({error})") from None
         return self._chosen(status)
 
-    def _chosen(self, status: _Status) -> _Container:
+    def _chosen(self, status: Status) -> Container:
         found = [*status.containers, *status.initial]
         if self._name is None and len(status.containers) == 1:
             return status.containers[0]
