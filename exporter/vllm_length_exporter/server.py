@@ -6,6 +6,7 @@ Times are monotonic seconds that the caller passes in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -349,11 +350,20 @@ def read_lengths(page: Page) -> dict[str, Histogram]:
     found = {}
     for part, samples in rows.items():
         made = histogram(
-            (float(sample.labels["le"]), sample.value) for sample in samples if "le" in sample.labels
+            (edge, sample.value) for sample in samples if (edge := _edge(sample.labels.get("le"))) is not None
         )
         if made is not None:
             found[part] = made
     return found
+
+
+def _edge(text: str | None) -> float | None:
+    """A bucket's edge; None for one that is no number, which no vLLM writes."""
+    try:
+        edge = float(text or "")
+    except ValueError:
+        return None
+    return None if math.isnan(edge) else edge
 
 
 TimedT = TypeVar("TimedT", Moment, Lengths)

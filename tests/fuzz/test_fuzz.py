@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,36 @@ def test_pages(capsys: pytest.CaptureFixture[str]) -> None:
         _sound(state)
 
     fuzz(seeds, judge, capsys, "pages")
+
+
+NUMBERS = ("NaN", "+Inf", "-Inf", "-5", "1e308", "1e300", "0.5", "9" * 400, "x", "\x00")
+
+
+def test_every_number_of_a_page_may_be_any(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = pages("0.32.0-pressure")
+    text, good = shown[20][1], PageReader().read(shown[19][1].encode())
+    names = sorted({line.split("{")[0] for line in text.splitlines() if line.startswith("vllm:")})
+    places = [rf"(?m)^({name}(?:\{{[^}}]*\}})?) .*$" for name in (*names, "process_start_time_seconds")]
+    places += [rf"(?m)^({name.removesuffix('_bucket')}_bucket\{{.*le=\")[^\"]*(?=\")" for name in names]
+    info = next(line for line in text.splitlines() if line.startswith("vllm:cache_config_info"))
+    places += [
+        rf"(?m)^(vllm:cache_config_info.*[{{,]{label}=\")[^\"]*(?=\")"
+        for label in re.findall(r'(\w+)="', info)
+    ]
+    count = 0
+    for place in places:
+        for number in NUMBERS:
+            gap = " " if place.endswith("$") else ""
+            changed = re.sub(place, lambda found, number=number, gap=gap: f"{found[1]}{gap}{number}", text)  # type: ignore[misc]
+            if changed == text:
+                continue
+            page = PageReader().read(changed.encode())
+            _sound(polled(polled(ServerState("s"), good, 1.0), page, 1.5))
+            _sound(polled(ServerState("s"), page, 1.0))
+            count += 1
+    with capsys.disabled():
+        print(f"\nnumbers of a page: {count} inputs", end="")
+    assert count > 500
 
 
 def _in_one_line(error: Exception) -> None:

@@ -6,7 +6,6 @@ parser, once for each series, and remembered until the series is gone from the p
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ _SPELLINGS = spellings()
 # The labels reach to the line's last brace, so braces inside quoted values do no harm.
 _LINE = re.compile(r"([^{\s]+)(\{.*\})?[ \t]+([^\s{}]+)(?:[ \t]+-?\d+)?\s*")
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+LARGEST = 2.0**63  # no count, size or time of a server is larger; sums of these stay finite
 
 
 class PageError(ValueError):
@@ -138,7 +139,7 @@ class PageReader:
             if entry is None:
                 malformed += 1
                 continue
-            if not math.isfinite(value) or value < 0:
+            if not 0 <= value <= LARGEST:  # nor NaN
                 continue
             if series in values and values[series] != value:
                 twice.add(series)
