@@ -52,7 +52,7 @@ class Inspection:
             self._state = read_lines(self._state, len(chunk), 0.0)
             for event in parser.feed_many(chunk):
                 self._state = logged(self._state, event, 0.0)
-        for event in parser.idle():
+        for event in parser.end():
             self._state = logged(self._state, event, 0.0)
 
     def read_page(self, body: bytes) -> None:
