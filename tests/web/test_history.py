@@ -79,7 +79,7 @@ def test_preemptions_are_counted_over_a_restart() -> None:
 
 def test_one_sample_tells_no_preemptions() -> None:
     assert curve("0", [Point(0.0, 0.5, 100)], 1.0).preemptions is None
-    assert curve("0", [], 1.0).usage_now is None
+    assert curve("0", [], 1.0).usage_highest is None
 
 
 @given(

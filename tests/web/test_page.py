@@ -26,7 +26,7 @@ from vllm_length_exporter.derive.values import (
 )
 from vllm_length_exporter.web import answers
 from vllm_length_exporter.web.page import page
-from vllm_length_exporter.web.watched import Watched
+from vllm_length_exporter.web.watched import Point, Watched
 
 HEADINGS = ("Findings", "Length budget", "How many requests fit at once", "Refused for length")
 HOSTILE = '"><script>alert(1)</script><b onclick="x">'
@@ -126,6 +126,17 @@ def test_every_number_says_where_it_comes_from(listen: Listen, name: str) -> Non
     assert len(numbers) > 5
     assert all(hover == heard for hover, heard in numbers)
     assert "None" not in words_of(text)
+
+
+def test_the_usage_is_told_once_however_old_the_last_sample_is(listen: Listen) -> None:
+    view = last_view("0.32.0-pressure")
+    (row,) = view.capacity
+    view = replace(view, capacity=(replace(row, usage_ratio=Value(0.519, "metrics")),))
+    now = time.monotonic()
+    points = (Point(now - 9, 0.975, 0), Point(now - 4, 0.924, 1376))
+    shown = words_of(text_of(listen, Daemon(views=[view], histories={view.server: {"0": points}})))
+    assert "KV cache 51.9% , from the metrics page in use, 97.5% at most; 1,376 preemptions" in shown
+    assert "92.4%" not in shown
 
 
 def test_what_is_withheld_is_a_dash_and_named(listen: Listen) -> None:

@@ -29,11 +29,9 @@ class Curve:
     lines: tuple[str, ...]
     areas: tuple[str, ...]
     bars: tuple[Bar, ...]
-    usage_now: float | None
     usage_highest: float | None
     preemptions: int | None  # in the half hour
     busiest: float  # preemptions of the fullest piece
-    seconds: float  # that the samples cover
 
 
 def share_of(value: float, top: float) -> float:
@@ -57,11 +55,9 @@ def curve(engine: str, points: Sequence[Point], now: float) -> Curve:
         lines=tuple(" ".join(_place(at, usage, begin) for at, usage in part) for part in parts),
         areas=tuple(_area(part, begin) for part in parts),
         bars=bars,
-        usage_now=points[-1].usage if points else None,
         usage_highest=max(values, default=None),
         preemptions=total,
         busiest=busiest,
-        seconds=now - points[0].at if points else 0.0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -88,7 +88,13 @@ def _server(
         budget=[] if view is None else _budget(view),
         fit=None if view is None else answers.fit(view, tokens),
         curves=[figures.curve(engine, points, now) for engine, points in history(one.server).items()],
-        pressure={} if view is None else {row.engine: row for row in view.pressure},
+        # "now" is what the view says everywhere on the page: the history's last sample is older
+        usage=defaultdict(
+            lambda: None, {} if view is None else {row.engine: row.usage_ratio for row in view.capacity}
+        ),
+        pressure=defaultdict(
+            lambda: None, {} if view is None else {row.engine: row for row in view.pressure}
+        ),
         refresh=REFRESH,
     )
 
