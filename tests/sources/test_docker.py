@@ -21,6 +21,7 @@ from vllm_length_exporter.sources.logs import feed
 from vllm_length_exporter.sources.logs.docker import DockerLog
 from vllm_length_exporter.sources.logs.lines import LogError
 
+LOST = "ended, and Docker no longer tells how"
 OLD = 1_700_000_000 * SECOND  # before any exporter's start
 
 
@@ -238,10 +239,36 @@ def test_a_restart_that_nobody_saw_is_told_from_the_events(
         engine.die(container, at + 2, 137, out_of_memory=True)
     container.start(at + 3)
     container.log.write(at + 3, "three\n")
-    ended = "OOMKilled (137)" if remembered else "ended, and Docker no longer tells how"
+    ended = "OOMKilled (137)" if remembered else LOST
     with following(tmp_path, position) as found:
         found.until_told("one", "two", f"<ended: {ended}>", "<restarted>", "three")
         assert found.counted == ["two", "three"]
+
+
+def test_the_position_told_with_an_end_is_before_the_next_run_s_first_line(
+    engine: Engine, server: Server, tmp_path: Path
+) -> None:
+    container = engine.containers["vllm"]
+    at = now()
+    container.log.write(at, "one\n")
+    with following(tmp_path) as found:
+        found.until_told("one")
+        position = found.kept()
+    container.log.write(at + 1, "two\n")
+    container.start(at + 2)
+    container.log.write(at + 2, "three\n")
+    with following(tmp_path, position) as found:
+        wait_for(
+            lambda: found.take() and found.told[-1:] == [f"<ended: {LOST}>"],
+            seconds=10,
+            what="the end",
+            every=0,
+        )
+        position = found.kept()
+    with following(tmp_path, position) as found:
+        found.until(lambda: found.told[-1:] == ["three"])
+        assert found.counted == ["three"]
+        assert f"<ended: {LOST}>" not in found.told
 
 
 def test_a_container_made_anew_begins_anew(engine: Engine, server: Server, tmp_path: Path) -> None:

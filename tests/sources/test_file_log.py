@@ -226,6 +226,15 @@ def test_a_line_over_a_copy_and_truncate_is_one_line(log: Path) -> None:
     source.close()
 
 
+def test_a_rotation_before_the_first_read_is_noticed(log: Path) -> None:
+    append(log, text(1))
+    source = FileLog(log)
+    copy_and_truncate(log)
+    append(log, text(2, 3))
+    assert numbers(drain(source)) == ["-1", "2", "3"]
+    source.close()
+
+
 def test_a_writer_that_goes_on_at_its_old_offset_leaves_a_hole_and_no_line_of_it(log: Path) -> None:
     with log.open("wb", buffering=0) as writer:  # not in append mode
         writer.write(text(1).encode())

@@ -18,7 +18,6 @@ from vllm_length_exporter.sources.logs import feed
 from vllm_length_exporter.sources.logs import kubernetes as module
 from vllm_length_exporter.sources.logs.kubernetes import KubernetesLog
 from vllm_length_exporter.sources.logs.lines import LogError
-from vllm_length_exporter.sources.logs.stamped import Stamps
 
 OLD = 1_700_000_000 * SECOND  # before any exporter's start
 
@@ -74,13 +73,6 @@ def test_old_lines_do_not_count_and_new_ones_do(cluster: Cluster, server: Server
         run.log.write(now(), "three\n")
         found.until_told("one", "two", "three")
         assert found.counted == ["three"]
-
-
-def test_times_with_another_zone_are_understood() -> None:
-    assert Stamps().split("2026-11-29T17:00:00.5+01:00 a b") == (1795968000_500000000, "a b")
-    assert Stamps().split("2026-11-29T16:00:00Z ") == (1795968000_000000000, "")
-    assert Stamps().split("2026-13-29T16:00:00Z x") is None
-    assert Stamps().split("failed to watch the file: no space left") is None
 
 
 def test_the_kubelet_s_own_words_are_no_lines(cluster: Cluster, server: Server, token: Path) -> None:
