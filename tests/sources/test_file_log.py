@@ -412,6 +412,18 @@ def test_a_file_with_another_number_and_the_same_text_is_the_same(log: Path) -> 
     assert resumed(log, {**position, "inode": 1, "device": 1}) == ["-1", "-2", "3"]
 
 
+def test_a_few_bytes_are_not_enough_to_know_another_file_by(log: Path) -> None:
+    log.touch()
+    source = FileLog(log)
+    append(log, "INFO\n")
+    position = last_position(drain(source))
+    source.close()
+    assert position is not None
+    append(log, "more\n")
+    assert resumed(log, position) == ["-INFO", "more"]
+    assert resumed(log, {**position, "inode": 1}) == ["INFO", "more"]
+
+
 @pytest.mark.parametrize(
     "change",
     [{"path": "/other"}, {"offset": "x"}, {"offset": -1}, {"offset": 10**9}, {"more": 1}, {"digest": None}],
