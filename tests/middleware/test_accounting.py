@@ -366,3 +366,31 @@ def test_a_stream_in_one_message() -> None:
         play(Script(chat(n=2, max_tokens=9), [start(200, "text/event-stream"), last(data)]))
     assert outcomes(found) == {"served": 1}
     assert of(found, "truncated_total") == {"max_tokens": 2}
+
+
+def test_fewer_ends_than_answers_are_not_all_of_it() -> None:
+    with counted() as found:
+        play(Script(chat(n=3, max_tokens=9), served(50, 27, "length", "length")))
+    assert outcomes(found) == {"unknown": 1}
+    assert of(found, "unaccounted_total") == {"answer_unread": 1}
+    assert of(found, "truncated_total") == {"unknown": 2}
+
+
+@pytest.mark.parametrize("reason", ["error", "abort"])
+def test_an_answer_that_broke_off(reason: str) -> None:
+    with counted() as found:
+        play(
+            Script(chat(), served(50, 5, reason)),
+            Script(chat(), stream(delta(), delta(None, reason), final(50, 1), DONE)),
+            Script(chat(n=2), stream(delta(None, "stop"), delta(None, reason, 1), final(50, 2), DONE)),
+        )
+    assert outcomes(found) == {"failed": 3}
+    assert of(found, "prompt_tokens_count") == {}
+
+
+def test_an_exception_while_the_answer_runs_is_a_failure_and_no_refusal() -> None:
+    error = ValueError("The engine prompt length 9000 exceeds the max_model_len 8192. Please reduce prompt.")
+    with counted() as found:
+        play(Script(chat(), stream(delta())[:-1], error=error))
+    assert outcomes(found) == {"failed": 1}
+    assert of(found, "refused_total") == {}

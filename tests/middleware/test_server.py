@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from tests.middleware.scripted import LIMIT, Script, chat, counted, of, play, served, snapshot, vllm
+from tests.middleware.scripted import LIMIT, Script, chat, counted, error, of, play, served, snapshot, vllm
 from vllm_length_exporter.middleware import LengthAccounting, series
 
 CLAMPED = Script(chat(max_tokens=4000), served(6000, 100))  # against a limit of 8,192
@@ -114,3 +114,14 @@ def test_series_at_zero_before_the_first_request() -> None:
     assert "clamped_total{model=early}" in zeros
     assert "truncated_total{model=early,cause=context_full}" in zeros
     assert not any("/v1/chat/completions" in name for name in zeros)  # not a route of this server
+
+
+def test_only_so_many_adapters_have_a_label_of_their_own() -> None:
+    app: Any = vllm(names=["base"])
+    app.state.openai_serving_models.lora_requests = {f"adapter-{i}": object() for i in range(60)}
+    requests = [Script(chat(model=f"adapter-{i}"), error("about something else")) for i in range(60)]
+    with counted() as found:
+        play(*requests, *requests, app=app)
+    labels = [name for name in found if name.startswith("requests_total{model=adapter-")]
+    assert len(labels) == 50
+    assert sum(value for name, value in found.items() if "model=other" in name) == 20
