@@ -146,8 +146,8 @@ def test_environment_variables_exist_where_they_are_read(services: dict[str, dic
     )
     for name, service in services.items():
         for variable in service.get("environment") or {}:
-            if variable == "VLLM_LOG":
-                assert "${VLLM_LOG:" in script
+            if variable == "LOG_FILE":
+                assert "${LOG_FILE:" in script
             elif variable == "PROMETHEUS_URL":
                 assert "${PROMETHEUS_URL}" in boards
             elif name == "grafana":
@@ -179,14 +179,14 @@ def test_vllm_runs_by_the_script_with_the_middleware_and_its_log_in_the_volume(t
         module = MIDDLEWARE.rpartition(".")[0].split(".")
         assert mounts[str(path / module[0] / module[1])] == str(PROJECT / "exporter" / module[0] / module[1])
         assert f"--middleware={MIDDLEWARE}" in service["command"]
-        assert str(Path(service["environment"]["VLLM_LOG"]).parent) in mounts
+        assert str(Path(service["environment"]["LOG_FILE"]).parent) in mounts
 
 
 def test_the_exporter_reads_what_vllm_writes(services: dict[str, dict[str, Any]]) -> None:
     (vllm,) = [service for name, service in services.items() if name.startswith("vllm-")]
     command = services["exporter"]["command"]
     log = command[command.index("--log") + 1]
-    assert log in (vllm.get("environment", {}).get("VLLM_LOG"), *vllm["command"])
+    assert log in (vllm.get("environment", {}).get("LOG_FILE"), *vllm["command"])
     source = {mount["source"] for mount in vllm["volumes"] if mount["target"] == str(Path(log).parent)}
     assert source == {
         mount["source"]

@@ -82,7 +82,7 @@ def test_every_mount_has_a_volume_and_every_flag_exists() -> None:
     assert command == "serve"
     assert {argument for argument in arguments if argument.startswith("--")} <= flags
     log = arguments[arguments.index("--log") + 1]
-    assert {"name": "VLLM_LOG", "value": log} in containers["vllm"]["env"]
+    assert {"name": "LOG_FILE", "value": log} in containers["vllm"]["env"]
 
 
 def test_the_exporter_may_nothing_it_does_not_need() -> None:

@@ -28,7 +28,7 @@ def script(folder: Path, vllm: str, *arguments: str, **environment: str) -> Proc
     return Process(
         ["bash", LOG_SCRIPT, *arguments],
         folder / "console.log",
-        environment={"PATH": path, "VLLM_LOG": str(folder / "vllm.log"), **environment},
+        environment={"PATH": path, "LOG_FILE": str(folder / "vllm.log"), **environment},
     )
 
 
@@ -74,16 +74,16 @@ def test_one_start_follows_another_and_a_large_log_is_put_aside(tmp_path: Path) 
         with script(tmp_path, "echo start") as running:
             running.exit_code(10)
     assert (tmp_path / "vllm.log").read_text(encoding="utf-8") == "start\nstart\n"
-    with script(tmp_path, "echo start", VLLM_LOG_MAX_BYTES="10") as running:
+    with script(tmp_path, "echo start", LOG_MAX_BYTES="10") as running:
         running.exit_code(10)
     assert (tmp_path / "vllm.log").read_text(encoding="utf-8") == "start\n"
     assert (tmp_path / "vllm.log.1").read_text(encoding="utf-8") == "start\nstart\n"
 
 
 def test_without_a_file_to_write_to_it_does_not_start(tmp_path: Path) -> None:
-    with script(tmp_path, ARGUMENTS, VLLM_LOG="") as running:
+    with script(tmp_path, ARGUMENTS, LOG_FILE="") as running:
         assert running.exit_code(10) != 0
-    assert "set VLLM_LOG" in running.output()
+    assert "set LOG_FILE" in running.output()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

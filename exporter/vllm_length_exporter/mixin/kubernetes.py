@@ -103,7 +103,7 @@ def sidecar() -> tuple[dict[str, Any], ...]:
         "command": ["bash", f"/script/{LOG_SCRIPT.name}"],
         "args": ["Qwen/Qwen3-0.6B", "--middleware", MIDDLEWARE],
         "env": [
-            {"name": "VLLM_LOG", "value": "/log/vllm.log"},
+            {"name": "LOG_FILE", "value": "/log/vllm.log"},
             {"name": "PYTHONPATH", "value": "/middleware"},
         ],
         "ports": [{"name": "http", "containerPort": 8000}],

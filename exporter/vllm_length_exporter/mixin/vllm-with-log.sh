@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# vLLM with its output both on the container's own and in the file $VLLM_LOG, which outlives the container.
+# vLLM with its output both on the container's own and in the file $LOG_FILE, which outlives the container.
 # Signals reach vLLM, its exit code is the container's, and its last words are in the file before the container ends.
 set -u
-log=${VLLM_LOG:?set VLLM_LOG to the file that the exporter reads}
+# (names that begin with VLLM_ are vLLM's own: it complains of others)
+log=${LOG_FILE:?set LOG_FILE to the file that the exporter reads}
 
 # One start after another in the same file; a large one is put aside first, so that it cannot fill the disk.
-if [ "$(stat -c %s "$log" 2>/dev/null || echo 0)" -gt "${VLLM_LOG_MAX_BYTES:-268435456}" ]; then
+if [ "$(stat -c %s "$log" 2>/dev/null || echo 0)" -gt "${LOG_MAX_BYTES:-268435456}" ]; then
   mv "$log" "$log.1"
 fi
 
