@@ -35,7 +35,10 @@ from vllm_length_exporter.middleware import LengthAccounting
 ROUNDS, CALLS = 30, 100
 CHUNKS = 1000
 KILOBYTES = (1, 4, 64, 512)
-TEXT = 'The quick brown fox jumps over the lazy dog. It said "hello" and\nleft. '
+TEXT = (
+    "The quick brown fox jumps over the lazy dog, and the dog, who has seen many foxes, does not mind in the least. "
+    'Asked why, it said "habit" and\nslept on. '
+)
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -96,7 +99,7 @@ def memory() -> Figure:
 
 
 def text(size: int) -> str:
-    return (TEXT * (size // len(TEXT) + 1))[: size - size // 30]  # escapes add the rest
+    return (TEXT * (size // len(TEXT) + 1))[: size - 3 * size // len(TEXT)]  # escapes add the rest
 
 
 def difference(asked: Sequence[Message], answer: Sequence[Message], calls: int = CALLS) -> float:

@@ -46,6 +46,7 @@ class Ends(NamedTuple):
 
 
 NO_ENDS = Ends()
+_ONE, _ONE_CUT, _ONE_BROKEN = Ends(1), Ends(1, 1), Ends(1, 0, broken=True)
 
 
 class ServerError(NamedTuple):
@@ -116,7 +117,8 @@ def read_last_end(data: bytes, style: Style) -> Ends:
     match = style.ended.match(data, at) if style.ended is not None and at >= 0 else None
     if match is None:
         return NO_ENDS
-    return Ends(1, int(match.group(1) == style.cut), match.group(1) in _BROKEN)
+    reason = match.group(1)
+    return _ONE_CUT if reason == style.cut else _ONE_BROKEN if reason in _BROKEN else _ONE
 
 
 def read_entries(data: bytes) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .endpoints import Style
 
 KEPT_BYTES = 1 << 20  # of a body; of larger ones nothing is read
-SMALL_BYTES = 2048  # up to here, decoding all of a body costs less than finding the fields in it
+SMALL_BYTES = 4096  # up to here, decoding all of a body costs less than finding the fields in it
 _NAMES = (b"model", b"max_tokens", b"max_completion_tokens", b"max_output_tokens", b"n")
 _SCALAR = re.compile(
     rb'\s*"(\w+)"\s*:\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null|"[^"\\]{0,200}")\s*,'
