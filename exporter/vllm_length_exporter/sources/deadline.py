@@ -150,11 +150,16 @@ class DeadlineAdapter(requests.adapters.HTTPAdapter):
         return manager
 
     def close(self) -> None:
-        """Close the connections now; the parent leaves that to the garbage collector."""
-        for manager in (self.poolmanager, *self.proxy_manager.values()):
-            for key in manager.pools.keys():  # noqa: SIM118  no iteration over the container itself
-                manager.pools[key].close()
+        """Close the connections now."""
+        close_connections(self)
         super().close()
+
+
+def close_connections(adapter: requests.adapters.HTTPAdapter) -> None:
+    """Close an adapter's connections, which its own `close` leaves to the garbage collector."""
+    for manager in (adapter.poolmanager, *adapter.proxy_manager.values()):
+        for key in manager.pools.keys():  # noqa: SIM118  no iteration over the container itself
+            manager.pools[key].close()
 
 
 def _pool(pool: type, connection: type, deadline: Deadline) -> type:

@@ -17,9 +17,11 @@ from urllib.parse import quote
 
 import msgspec
 import requests
+import requests.adapters
 import urllib3
 import urllib3.exceptions
 
+from vllm_length_exporter.sources.deadline import close_connections
 from vllm_length_exporter.sources.logs.assembly import Assembler
 from vllm_length_exporter.sources.logs.ending import ending
 from vllm_length_exporter.sources.logs.engine import Container, Event, framed_messages, terminal_messages
@@ -265,9 +267,12 @@ class DockerLog(Feed):
         return self._client
 
     def _forget_client(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._client = None
+        client, self._client = self._client, None
+        if client is not None:
+            for adapter in client.adapters.values():
+                if isinstance(adapter, requests.adapters.HTTPAdapter):
+                    close_connections(adapter)
+            client.close()
 
 
 def _understood(position: dict[str, object] | None) -> _Position | None:
