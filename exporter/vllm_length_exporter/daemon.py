@@ -16,6 +16,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from vllm_length_exporter import resume
+from vllm_length_exporter.bell import Bell
 from vllm_length_exporter.collectors.registry import registry
 from vllm_length_exporter.collectors.snapshot import Snapshot, SourceStatus
 from vllm_length_exporter.derive.values import ServerView
@@ -56,9 +57,8 @@ class Daemon:
         self._make_watches = make_watches
         self._poll_interval = poll_interval
         self._state_dir = state_dir
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._reload_asked = threading.Event()
+        self._stopping = self._reload_asked = False  # set in signal handlers, so without a lock
+        self._wake = Bell()
         self._reload_lock = threading.Lock()
         self._in_flight: set[tuple[str, int]] = set()
         self._in_flight_lock = threading.Lock()
@@ -119,20 +119,19 @@ class Daemon:
         """Poll and read until `stop`; then save the resume point and close every source."""
         self._plan()
         wall_ahead = time.time() - time.monotonic()
-        while not self._stop.is_set():
+        while not self._stopping:
             self._beat = time.monotonic()
             if abs(time.time() - time.monotonic() - wall_ahead) > CLOCK_STEP:
                 # `schedule` goes by the wall clock: after a step its jobs would come too late or all at once.
                 wall_ahead = time.time() - time.monotonic()
                 logger.warning("clock stepped", extra={"planned": "anew"})
                 self._plan()
-            if self._reload_asked.is_set():
-                self._reload_asked.clear()
+            if self._reload_asked:
+                self._reload_asked = False
                 self.reload()
             self._scheduler.run_pending()
             idle = self._scheduler.idle_seconds
             self._wake.wait(min(max(idle if idle is not None else LOOP_PATIENCE, 0.005), LOOP_PATIENCE))
-            self._wake.clear()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._save()
         for watch in self._watches:
@@ -140,13 +139,13 @@ class Daemon:
 
     def stop(self) -> None:
         """End `run` promptly; safe in a signal handler."""
-        self._stop.set()
-        self._wake.set()
+        self._stopping = True
+        self._wake.ring()
 
     def ask_reload(self) -> None:
         """Reload at the loop's next turn; safe in a signal handler."""
-        self._reload_asked.set()
-        self._wake.set()
+        self._reload_asked = True
+        self._wake.ring()
 
     def reload(self) -> str | None:
         """Take the configuration as it is now; on a fault keep the old one and return its one line."""
@@ -227,7 +226,7 @@ class Daemon:
             if kind == "poll":
                 watch.poll()
             else:
-                while watch.read_log() and not self._stop.is_set():
+                while watch.read_log() and not self._stopping:
                     pass
         except Exception:  # the loop's edge: a fault of our own must not end the watching
             self._job_errors[kind] = self._job_errors.get(kind, 0) + 1

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from vllm_length_exporter.bell import Bell
 from vllm_length_exporter.recording import Writer
 from vllm_length_exporter.sources.http import FetchError, HttpSource
 from vllm_length_exporter.sources.logs.lines import Batch, LogError, LogSource
@@ -51,7 +52,9 @@ class Recorder:
         self._interval = interval
         self._redactor = None if keep_text else Redactor()
         self._complain = complain
-        self._stop = threading.Event()
+        self._stopping = False  # set in a signal handler, so without a lock
+        self._wake = Bell()
+        self._over = threading.Event()  # for the thread that reads the log
         self._fault: OSError | None = None  # of the file that is written
         self._begun = time.monotonic()
         self._incarnation: str | None = None
@@ -61,7 +64,8 @@ class Recorder:
 
     def stop(self) -> None:
         """End `run` soon; safe in a signal handler."""
-        self._stop.set()
+        self._stopping = True
+        self._wake.ring()
 
     def run(self, seconds: float) -> None:
         """Record for so long at most, and close the file.
@@ -76,12 +80,12 @@ class Recorder:
             if self._log is not None:
                 follower.start()
             self._poll_until(self._begun + seconds)
-            self._stop.set()
+            self._over.set()
             if self._log is not None:
                 follower.join()
                 self._read_log(self._now)
         finally:
-            self._stop.set()
+            self._over.set()
             self._writer.close()
         if self._fault is not None:
             raise self._fault
@@ -93,16 +97,16 @@ class Recorder:
 
     def _poll_until(self, end: float) -> None:
         due, flushed = self._begun, self._begun
-        while not self._stop.is_set() and due < end:
-            if not self._stop.wait(max(due - time.monotonic(), 0.0)):
+        while not self._stopping and due < end:
+            if not self._wake.wait(max(due - time.monotonic(), 0.0)):
                 self._poll()
             now = time.monotonic()
             if now - flushed >= FLUSH_INTERVAL:
                 self._writer.flush()
                 flushed = now
             due = max(due + self._interval, now)  # a poll that took long puts off the next
-        if not self._stop.is_set():
-            self._stop.wait(max(end - time.monotonic(), 0.0))
+        if not self._stopping:
+            self._wake.wait(max(end - time.monotonic(), 0.0))
 
     def _poll(self) -> None:
         at = self._now()
@@ -147,11 +151,11 @@ class Recorder:
 
     def _follow(self) -> None:
         try:
-            while not self._stop.wait(LOG_INTERVAL):
+            while not self._over.wait(LOG_INTERVAL):
                 self._read_log(self._now)
         except OSError as error:
             self._fault = error
-            self._stop.set()
+            self.stop()
 
     def _read_log(self, now: Callable[[], float]) -> None:
         """All that the log has by now."""

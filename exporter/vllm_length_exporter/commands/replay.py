@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import threading
 from pathlib import Path
 
 import click
 
+from vllm_length_exporter.bell import Bell
 from vllm_length_exporter.commands.option import UnusableInput, option
 from vllm_length_exporter.recording import Player, RecordingError, load
 from vllm_length_exporter.standin import Faults, StandIn
@@ -85,9 +85,9 @@ def replay(
         raise UnusableInput(
             f"--listen-address {listen_address}: {getattr(error, 'strerror', None) or error}"
         ) from error
-    done = threading.Event()
+    done = Bell()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: done.set())
+        signal.signal(number, lambda *_: done.ring())
     standin.start()
     pages = len(standin.player.recording.pages)
     click.echo(
