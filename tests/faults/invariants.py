@@ -43,8 +43,8 @@ class Checker:
             self._promptness(page, server, asked)
         for name, log in self.logs.items():
             self._events(page, name, written[name], log)
-        if page.get("vllm_length_exporter_job_errors_total", job="poll") or page.get(
-            "vllm_length_exporter_job_errors_total", job="log"
+        if page.get("vllm_length_exporter_job_errors_total", task="poll") or page.get(
+            "vllm_length_exporter_job_errors_total", task="log"
         ):
             self._wrong("a job of the exporter failed of its own fault")
         self.costs.append((asked, self.exporter.starts, self.exporter.cost()))

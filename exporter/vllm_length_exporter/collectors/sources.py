@@ -49,7 +49,7 @@ RELOAD_AT = Metric(
 JOB_ERRORS = Metric(
     "exporter_job_errors_total",
     "Jobs of the exporter that failed of a fault of its own.",
-    ("job",),
+    ("task",),  # "job" is the scrape's own label
     "counter",
     False,
 )
