@@ -56,8 +56,10 @@ LATENT: Mapping[str, object] = {
     "qk_rope_head_dim": 64,
     "v_head_dim": 128,
     "head_dim": 64,
-    "n_routed_experts": None,
-    "first_k_dense_replace": 2,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 2,  # all layers are dense
     "moe_intermediate_size": 64,
 }
 LINEAR: Mapping[str, object] = {
