@@ -32,6 +32,7 @@ def now() -> int:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "SHORTEST", 0.005)
+    monkeypatch.setattr(feed, "LONGEST", 0.2)
     monkeypatch.setattr(module, "STATUS_INTERVAL", 0.02)
 
 

@@ -24,6 +24,7 @@ OLD = 1_700_000_000 * SECOND  # before any exporter's start
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "SHORTEST", 0.01)
+    monkeypatch.setattr(feed, "LONGEST", 0.2)
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_journalctl_may_die_and_files_may_be_rotated_and_each_line_comes_once(jo
             if source._process is not None:
                 source._process.kill()
         found.until(lambda: len(found.told) >= len(expected))
-        journal.line(at, "last")
+        journal.line(at + 2, "last")
         found.until(lambda: found.told[-1:] == ["last"])
     assert found.told == [*expected, "last"]
     assert found.counted == found.told
