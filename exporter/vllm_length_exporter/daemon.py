@@ -64,6 +64,7 @@ class Daemon:
         self._in_flight_lock = threading.Lock()
         self._job_errors: dict[str, int] = {}
         self._save_failed = False
+        self._save_lock = threading.Lock()
         self._scheduler = schedule.Scheduler()
         self._beat = time.monotonic()
         self._reload_ok, self._reload_at = True, time.time()
@@ -170,7 +171,7 @@ class Daemon:
     def _new_pool(self, watches: Iterable[Watch] | None = None) -> ThreadPoolExecutor:
         # Threads are made when all others are busy: a pool of fast servers stays small.
         count = len(list(watches if watches is not None else self._watches))
-        return ThreadPoolExecutor(max_workers=2 * count + 1, thread_name_prefix="source")
+        return ThreadPoolExecutor(max_workers=2 * count + 2, thread_name_prefix="source")
 
     def _plan(self) -> None:
         """Polls are spread over the first part of the interval; each job asks the servers of its slot.
@@ -189,7 +190,7 @@ class Daemon:
             self._every(often, partial(self._submit_all, "log", with_log), 0.0)
         self._every(HISTORY_INTERVAL, self._remember, HISTORY_INTERVAL)
         if self._state_dir is not None:
-            self._every(SAVE_INTERVAL, self._save, SAVE_INTERVAL)
+            self._every(SAVE_INTERVAL, partial(self._start, ("save", 0), self._save), SAVE_INTERVAL)
 
     def _remember(self) -> None:
         self._history.record(self.statuses(), time.monotonic())
@@ -204,13 +205,16 @@ class Daemon:
             self._submit(kind, watch)
 
     def _submit(self, kind: str, watch: Watch) -> None:
-        key = (kind, id(watch))
+        self._start((kind, id(watch)), partial(self._guarded, kind, watch))
+
+    def _start(self, key: tuple[str, int], work: Callable[[], None]) -> None:
+        """In the pool: a disk or a server that is slow must not hold up the schedule."""
         with self._in_flight_lock:
             if key in self._in_flight:
                 return  # the last one is not done: a slow server is asked again when it is
             self._in_flight.add(key)
         try:
-            job = self._pool.submit(self._guarded, kind, watch)
+            job = self._pool.submit(work)
         except RuntimeError:  # the pool is being closed
             self._landed(key)
         else:
@@ -244,11 +248,15 @@ class Daemon:
         if self._state_dir is None:
             return
         try:
-            resume.save(self._state_dir, self._points())
+            with self._save_lock:
+                resume.save(self._state_dir, self._points())
         except resume.ResumeError as error:
             if not self._save_failed:
                 logger.error("resume point not saved", extra={"error": str(error)})
             self._save_failed = True
+        except Exception:  # as of any job: a fault of our own must not end the watching
+            self._job_errors["save"] = self._job_errors.get("save", 0) + 1
+            logger.exception("job failed", extra={"job": "save"})
         else:
             self._save_failed = False
 

@@ -131,8 +131,9 @@ class Watch:
 
     @property
     def is_tried(self) -> bool:
-        """Whether every source was asked at least once."""
-        return self._sources["metrics"].tried and ("logs" not in self._sources or self._sources["logs"].tried)
+        """Whether every source was asked at least once, and what it said is published."""
+        shown = {source.source for source in self._published.sources}
+        return "metrics" in shown and (self._log is None or "logs" in shown)
 
     def close(self) -> None:
         self._http.close()
