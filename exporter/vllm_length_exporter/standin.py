@@ -66,6 +66,10 @@ class Faults:
         return cls(**found)
 
 
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
 class StandIn:
     """Serves `player` on `host:port` (port 0: any) and appends its log to `log`.
 
@@ -130,15 +134,13 @@ class StandIn:
     def _write_log(self) -> None:
         if self._log is None:
             return
-        with self._log.open("a", encoding="utf-8") as out:
-            out.writelines(line + "\n" for line in self.player.opening())
-            out.flush()
+        # unbuffered, so that a writer beside this one never finds half a line
+        with self._log.open("ab", buffering=0) as out:
+            out.write(_text(self.player.opening()))
             since = 0.0
             while not self._stop.wait(LOG_STEP):
                 until = self.elapsed()
-                lines = self.player.lines(since, until)
-                out.writelines(line + "\n" for line in lines)
-                out.flush()
+                out.write(_text(self.player.lines(since, until)))
                 since = until
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

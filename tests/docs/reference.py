@@ -44,9 +44,9 @@ def metrics() -> str:
 def commands() -> str:
     """Every command's own help."""
     lines = ["# Commands", "", MADE]
-    context = click.Context(
-        program, info_name="vllm-length-exporter", max_content_width=WIDTH, terminal_width=WIDTH
-    )
+    # as `main` makes it, so that -h is shown whether or not a test ran the program before
+    settings = {**program.context_settings, "max_content_width": WIDTH, "terminal_width": WIDTH}
+    context = click.Context(program, info_name="vllm-length-exporter", **settings)
     for name in COMMANDS:
         command = program.get_command(context, name)
         assert command is not None, name

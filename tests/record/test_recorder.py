@@ -53,7 +53,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_is_recorded_tells_the_same_and_holds_no_prompt(played: StandIn, tmp_path: Path) -> None:
     log, output = tmp_path / "server.log", tmp_path / "out.jsonl.gz"
-    wait_for(log.exists, seconds=10, what="the log is begun")
+    wait_for(lambda: log.exists() and log.stat().st_size, seconds=10, what="the log is begun")
     with log.open("a") as out:
         out.writelines(line + "\n" for line in CLIENT)
     arguments = ("--server", played.url, "--log", str(log), "--interval", "100ms", "--duration", "4s")
