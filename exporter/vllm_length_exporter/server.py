@@ -24,6 +24,7 @@ from vllm_length_exporter.vllm.names import (
     Quantity,
 )
 from vllm_length_exporter.vllm.page import Page
+from vllm_length_exporter.vllm.refusals import may_be_refusal
 
 # A server that drains answers for a while after it was asked to end; after that, a page that still comes
 # without a start time of its process is a new server whose log we do not see.
@@ -42,7 +43,6 @@ LENGTH_PARTS = {  # part -> vLLM's own histogram
     "max_tokens": Quantity.MAX_TOKENS_BUCKET,
 }
 
-CLIENT_ERROR = 400  # the status of every refusal for length, in every version
 
 _GROWING = (
     Quantity.PREEMPTIONS,
@@ -94,7 +94,7 @@ class Counts:
     starts: int = 0
     startup_failures: Mapping[str, int] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)  # by cause, from the server's log
-    client_errors: int = 0  # 400s in the access log
+    client_errors: int = 0  # answers in the access log that can be refusals
     log_lines: int = 0
     log_events: Mapping[str, int] = field(default_factory=dict)
     poll_failures: int = 0
@@ -221,7 +221,9 @@ def logged(state: ServerState, event: Event, at: float, *, counted: bool = True)
     if event.name is EventName.REFUSED:
         cause = event.text("cause") or RefusalCause.OTHER
         counts = replace(counts, refusals=_plus_one(counts.refusals, str(cause)))
-    if event.name is EventName.ACCESS and event.integer("status") == CLIENT_ERROR:
+    if event.name is EventName.ACCESS and may_be_refusal(
+        event.text("path") or "", event.integer("status") or 0
+    ):
         counts = replace(counts, client_errors=counts.client_errors + 1)
     counts = replace(counts, log_events=_plus_one(counts.log_events, str(event.name)))
     return replace(state, counts=counts)

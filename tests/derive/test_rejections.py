@@ -15,7 +15,8 @@ from vllm_length_exporter.derive.rejections import (
     rejections,
     truncations_by_cause,
 )
-from vllm_length_exporter.server import Counts, ServerState
+from vllm_length_exporter.server import Counts, ServerState, logged
+from vllm_length_exporter.vllm.lines import events
 from vllm_length_exporter.vllm.page import Page, read_page
 
 HTTP = (
@@ -71,13 +72,37 @@ def test_where_the_version_logs_refusals_the_log_is_exact(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "bound"), [("0.17.1", 5), ("0.18.1", 3), ("0.22.1", 3), ("0.23.0", 5), ("0.32.0", 5)]
+    ("version", "bound"),
+    [("0.17.1", 5), ("0.18.1", 3), ("0.22.1", 3), ("0.23.0", 5), ("0.32.0", 5), (None, 8)],
 )
-def test_without_log_and_middleware_the_http_counters_bound(version: str, bound: int) -> None:
+def test_without_log_and_middleware_the_http_counters_bound(version: str | None, bound: int) -> None:
     found = rejections(Evidence(page(*HTTP), version=version), ServerState("s"))
     assert found.level == "upper_bound"
     assert found.rejections == ()
     assert found.client_errors == ("http_counters", bound)
+
+
+@pytest.mark.parametrize("version", ["0.17.1", "0.20.2", "0.26.0", "0.32.0"])
+def test_the_bound_holds_an_endpoint_that_refuses_with_500(version: str) -> None:
+    shown = [
+        f'http_requests_total{{handler="/v1/messages",method="POST",status="{status}"}} {count}'
+        for status, count in (("2xx", 9), ("4xx", 2), ("5xx", 3))
+    ]
+    found = rejections(Evidence(page(*shown), version=version), ServerState("s"))
+    assert found.client_errors == ("http_counters", 5)
+
+
+def test_the_access_log_counts_what_can_be_a_refusal() -> None:
+    state = ServerState("s")
+    for path, status in [
+        ("/v1/messages", 500),
+        ("/v1/completions", 400),
+        ("/v1/completions", 500),
+        ("/v1/embeddings", 404),
+    ]:
+        line = f'INFO:     10.0.0.1:5 - "POST {path} HTTP/1.1" {status} Error'
+        state = logged(state, events([line])[0], at=1.0)
+    assert state.counts.client_errors == 2
 
 
 def test_the_access_log_is_the_tighter_bound() -> None:

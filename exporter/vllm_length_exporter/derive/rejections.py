@@ -13,6 +13,7 @@ from vllm_length_exporter.vllm.names import (
     Quantity,
 )
 from vllm_length_exporter.vllm.page import Page
+from vllm_length_exporter.vllm.refusals import REFUSED_AS_FAULT, REFUSING_PATHS
 from vllm_length_exporter.vllm.release import within
 
 from .evidence import Evidence
@@ -39,11 +40,6 @@ REFUSAL_LOGS = (
     RefusalLog("0.18.0", "0.22.99", in_log=True, http_status="5xx"),
     RefusalLog("0.23.0", None, in_log=False, http_status="4xx"),
 )
-# Handlers whose requests can be refused for length.
-INFERENCE_HANDLERS = (
-    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings",
-    "/v1/score", "/score", "/classify", "/pooling", "/rerank", "/v1/rerank", "/v2/rerank",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +115,17 @@ def _bound(page: Page | None, state: ServerState, row: RefusalLog | None) -> tup
         return "access_log", state.counts.client_errors
     if page is None or not page.of(Quantity.HTTP_REQUESTS):
         return None
-    status = row.http_status if row is not None else "4xx"
+    usual = row.http_status[0] if row is not None else "45"  # of an unknown version, either
     count = sum(
         sample.value
         for sample in page.of(Quantity.HTTP_REQUESTS)
-        if sample.labels.get("handler") in INFERENCE_HANDLERS
+        if sample.labels.get("handler", "").startswith(REFUSING_PATHS)
         and sample.labels.get("method") == "POST"
-        and _is_status(sample.labels.get("status", ""), status)
+        and _can_be_refusal(sample.labels.get("handler", ""), sample.labels.get("status", ""), usual)
     )
     return "http_counters", int(count)
 
 
-def _is_status(shown: str, group: str) -> bool:
+def _can_be_refusal(handler: str, shown: str, usual: str) -> bool:
     """Statuses are grouped by vLLM ("4xx"); a server set up otherwise shows each ("400")."""
-    return shown == group or (len(shown) == 3 and shown[0] == group[0])
+    return len(shown) == 3 and shown[0] in ("45" if handler in REFUSED_AS_FAULT else usual)

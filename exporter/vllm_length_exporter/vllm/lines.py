@@ -25,6 +25,7 @@ from vllm_length_exporter.vllm.messages_errors import REQUEST_ERRORS, STARTUP_ER
 from vllm_length_exporter.vllm.messages_log import LOG, UVICORN
 from vllm_length_exporter.vllm.pasted import escaped, pasted, undoubled
 from vllm_length_exporter.vllm.records import Header, Line, Raised, Traceback, taken_apart
+from vllm_length_exporter.vllm.refusals import REFUSING_PATHS
 from vllm_length_exporter.vllm.writers import Record, Writer
 
 FINISHED = '" 200'  # in the access-log line of a finished request, which tells nothing of length
@@ -40,18 +41,6 @@ LONGEST_PROMPT = 10_000  # lines of a logged prompt that are passed over at most
 _LOG, _UVICORN = Index(LOG), Index(UVICORN)
 _STARTUP, _REQUEST = Index(STARTUP_ERRORS), Index(REQUEST_ERRORS)
 _REFUSING = frozenset({"ValueError", "VLLMValidationError", "QueueOverflowError", "MaxQueuedTokensError"})
-_REFUSING_PATHS = (
-    "/v1/",
-    "/v2/",
-    "/inference/",
-    "/invocations",
-    "/generat",
-    "/score",
-    "/rerank",
-    "/pooling",
-    "/classify",
-    "/embed",
-)
 _DEBUG_REFUSAL = re.compile(r"create_error_response called with (?P<name>\w+): (?P<text>.*)", re.DOTALL)
 _USAGE = re.compile(r"(?:vllm(?: serve)?|api_server\.py): error: ")
 _REQUEST_END = re.compile(r"(?:lora_request|prompt_adapter_request|token ids|token_ids): [^\n]*\.\s*$")
@@ -362,4 +351,4 @@ def _may_be_a_refusal(found: Found) -> bool:
     status = found.fields.get("status")
     if not isinstance(status, int) or status < 400 or found.fields.get("method") != "POST":
         return False
-    return str(found.fields.get("path", "")).startswith(_REFUSING_PATHS)
+    return str(found.fields.get("path", "")).startswith(REFUSING_PATHS)

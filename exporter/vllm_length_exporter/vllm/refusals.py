@@ -6,6 +6,22 @@ from collections.abc import Mapping
 
 from vllm_length_exporter.vllm.events import FieldValue, RefusalCause
 
+REFUSED = 400  # the status of a refusal for length, as the client and the access log see it
+# Seen on 0.20.2 and 0.26.0: Anthropic's endpoint answers a refusal as a fault of its own.
+REFUSED_AS_FAULT = {"/v1/messages": 500}
+# How the paths begin whose requests can be refused for length.
+REFUSING_PATHS = (
+    "/v1/",
+    "/v2/",
+    "/inference/",
+    "/invocations",
+    "/generat",
+    "/score",
+    "/rerank",
+    "/pooling",
+    "/classify",
+    "/embed",
+)
 _OUTPUT_BELOW_ONE = frozenset({"max_tokens_lt1_1", "max_tokens_lt1_5"})
 _CUT_COUNT = "counted_tokens"
 
@@ -19,6 +35,11 @@ def refusal(message_id: str, fields: Mapping[str, FieldValue]) -> dict[str, Fiel
     _bounds(found)
     found["cause"] = str(_cause(message_id, found))
     return found
+
+
+def may_be_refusal(path: str, status: int) -> bool:
+    """Whether an answer with this status, from this path, can be a refusal for length."""
+    return status == REFUSED or REFUSED_AS_FAULT.get(path) == status
 
 
 def _bounds(found: dict[str, FieldValue]) -> None:
