@@ -52,8 +52,9 @@ unit: $(DEVELOPMENT) tools ## tests that start nothing heavy
 slow: $(DEVELOPMENT) tools ## tests against a real Prometheus, a real browser and a real vLLM
 	$(call loud-gate,pytest-slow,$(BIN)/python -m pytest -q -m slow --durations=10)
 
-bench: $(DEVELOPMENT) tools ## cost of a poll, a scrape, memory and start, against the budgets
-	@$(BIN)/python -m tests.bench.bench_daemon
+bench: $(DEVELOPMENT) tools ## cost of a poll, a scrape, a log line and an accounted request, against the budgets
+	@missed=0; for part in daemon log middleware; do \
+	    $(BIN)/python -m tests.bench.bench_$$part || missed=1; echo; done; exit $$missed
 
 generate: $(DEVELOPMENT) ## rules, boards, reference, golden pages and packaged recordings anew from their sources
 	@$(BIN)/python -m dashboards

@@ -124,7 +124,7 @@ def mtails(mtail: Path, path: Path, scratch: Path) -> float:
 def main() -> int:
     mtail = binaries.find("mtail")
     if mtail is None:
-        print("mtail is not here: `apt-get install mtail` puts it beside\n")
+        print("mtail is not here: `make tools` puts it beside\n")
     print(f"{'input':<38} {'lines/s':>10} {'budget':>10} {'mtail':>10}  ratio")
     kept = True
     with tempfile.TemporaryDirectory() as name:

@@ -26,7 +26,10 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         *("systemd", "libsystemd-shared", "systemd-journal-remote", "libmicrohttpd12"),  # 252
     ),
     "trixie": ("prometheus", "promtool", "prometheus-alertmanager"),  # 2.53, 0.28
-    "forky": ("prometheus", "promtool", "prometheus-alertmanager", "docker-compose"),  # 3.5, 0.33, 2.40
+    "forky": (
+        *("prometheus", "promtool", "prometheus-alertmanager", "docker-compose"),  # 3.5, 0.33, 2.40
+        "mtail",  # the log bench measures beside it
+    ),
 }
 # program or library: packages, for apt-get install
 INSTALLED: dict[str, tuple[str, ...]] = {
@@ -143,9 +146,7 @@ def link_alertmanager_templates() -> None:
 
 
 def install_missing() -> None:
-    missing = [
-        package for program, names in INSTALLED.items() if not shutil.which(program) for package in names
-    ]
+    missing = [package for program, names in INSTALLED.items() if not present(program) for package in names]
     if not missing:
         return
     install = ["apt-get", "--quiet", "--yes", "--no-install-recommends", "install", *missing]
