@@ -60,6 +60,8 @@ _ASKED_FIRST = (
     EventName.OTHER,
 )
 _SMALLEST = ("capacity_tokens", "full_length_concurrency", "available_bytes")
+# One sentence is a warning and an error's beginning; alone it is taken for the error, which people ask about.
+_WARNING_MARKS = ("WARNING", "Make sure the value is correct")
 _ERROR_MARKS = ("To allow overriding this maximum", "alueError", "Value error", "ERROR", "BadRequest")
 
 
@@ -98,7 +100,8 @@ def explain(text: str) -> Explanation:
         whole = found is not None and found.whole and found.message.id == failure.message_id
         return _startup(failure.message_id, failure.fields, told, context, whole=whole)
     if found is not None and found.message.id.startswith("user_len_gt_derived"):
-        found = found if any(mark in text for mark in _ERROR_MARKS) else None
+        warned = any(mark in text for mark in _WARNING_MARKS)
+        found = None if warned and not any(mark in text for mark in _ERROR_MARKS) else found
     if found is not None and found.message.kind is Kind.STARTUP_ERROR:
         return _startup(found.message.id, found.fields, told, context, whole=found.whole)
     if found is not None:

@@ -149,17 +149,35 @@ def test_cache_that_holds_less_than_the_limit() -> None:
     assert explanation.who == "operator"
 
 
-def test_limit_above_the_derived_window() -> None:
-    explanation = explain(
-        "User-specified max_model_len (9000) is greater than the derived max_model_len "
-        "(max_position_embeddings=8192.0 or "
-        "model_max_length=None in model's config.json). To allow overriding this maximum, set the env var "
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
-    )
+ABOVE = (
+    "User-specified max_model_len (9000) is greater than the derived max_model_len (max_position_embeddings=8192.0 or "
+    "model_max_length=None in model's config.json)."
+)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        " To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+        " This may lead to incorrect model outputs or CUDA errors.",  # the first sentences of either
+        "",
+    ],
+)
+def test_limit_above_the_derived_window(more: str) -> None:
+    explanation = explain(ABOVE + more)
     assert (explanation.kind, explanation.cause) == ("startup_error", "limit_above_window")
     assert explanation.numbers == {"window": 8192, "requested": 9000}
     assert flags(explanation, "--max-model-len") == ["8192"]
     assert any("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in advice for advice in explanation.advice)
+
+
+@pytest.mark.parametrize(
+    "text", [f"WARNING 11-29 10:00:00 [model.py:1] {ABOVE}", f"{ABOVE} Make sure the value is correct"]
+)
+def test_the_same_words_as_a_warning_are_no_failure(text: str) -> None:
+    explanation = explain(text)
+    assert (explanation.kind, explanation.cause) == ("log", "limit_beyond_window")
+    assert explanation.numbers == {"window": 8192, "requested": 9000}
 
 
 @settings(max_examples=200, deadline=None)
