@@ -61,7 +61,7 @@ _ASKED_FIRST = (
 )
 _SMALLEST = ("capacity_tokens", "full_length_concurrency", "available_bytes")
 # One sentence is a warning and an error's beginning; alone it is taken for the error, which people ask about.
-_WARNING_MARKS = ("WARNING", "Make sure the value is correct")
+_WARNING_MARKS = ("WARNING", "Make sure the value is correct", "must be used with extreme caution")
 _ERROR_MARKS = ("To allow overriding this maximum", "alueError", "Value error", "ERROR", "BadRequest")
 
 
