@@ -59,17 +59,20 @@ def commands() -> str:
 
 def findings() -> str:
     """Every finding with its severity, its alert or why it has none, and its runbook page."""
-    of_finding: dict[str, list[str]] = {}
+    of_finding: dict[str, dict[str, list[str]]] = {}
     for alert in every_alert():
         for name in alert.findings:
-            of_finding.setdefault(name, []).append(alert.full_name)
+            of_finding.setdefault(name, {}).setdefault(alert.full_name, []).append(str(alert.severity))
     lines = ["# Findings", "", MADE, "| finding | severity | alert | runbook |", "|---|---|---|---|"]
     for name in dict.fromkeys(rule.id for rule in RULES):
         severities = ", ".join(dict.fromkeys(str(rule.severity) for rule in RULES if rule.id == name))
-        pages = list(dict.fromkeys(of_finding.get(name, ()))) or [name]
-        alerts = ", ".join(of_finding[name]) if name in of_finding else f"none: {WITHOUT_ALERT[name]}"
+        pages = list(of_finding.get(name, ())) or [name]
+        alerts = ", ".join(
+            f"{alert} ({', '.join(dict.fromkeys(levels))})"
+            for alert, levels in of_finding.get(name, {}).items()
+        )
         links = ", ".join(f"[{page}](../alerts/runbooks/{page}.md)" for page in pages)
-        lines.append(f"| `{name}` | {severities} | {alerts} | {links} |")
+        lines.append(f"| `{name}` | {severities} | {alerts or f'none: {WITHOUT_ALERT[name]}'} | {links} |")
     return "\n".join([*lines, ""])
 
 
