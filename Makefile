@@ -46,11 +46,15 @@ lint: $(DEVELOPMENT) ## ruff, mypy --strict, import layers
 	$(call gate,mypy,$(BIN)/mypy --strict)
 	$(call gate,import-layers,$(BIN)/lint-imports)
 
-unit: $(DEVELOPMENT) tools ## tests that start nothing heavy
-	$(call loud-gate,pytest-fast,$(BIN)/python -m pytest -q -m 'not slow')
+unit: $(DEVELOPMENT) tools ## tests that start nothing heavy; beside them the long one that mostly waits
+	@mkdir -p $(LOGS); $(BIN)/python -m pytest -q -m endurance >$(LOGS)/pytest-endure.log 2>&1 </dev/null & endured=$$!; failed=0; \
+	begin=$$SECONDS; $(BIN)/python -m pytest -q -m 'not slow and not endurance' </dev/null || failed=1; \
+	wait $$endured || failed=1; cat $(LOGS)/pytest-endure.log; \
+	[ $$failed = 0 ] && verdict=ok || verdict=FAILED; \
+	printf 'gate  %-14s %-6s  %3d s\n' pytest-fast $$verdict $$((SECONDS - begin)); exit $$failed
 
 slow: $(DEVELOPMENT) tools ## tests against a real Prometheus, a real browser and a real vLLM
-	$(call loud-gate,pytest-slow,$(BIN)/python -m pytest -q -m slow --durations=10)
+	$(call loud-gate,pytest-slow,$(BIN)/python -m pytest -q -m 'slow and not endurance' --durations=20)
 
 bench: $(DEVELOPMENT) tools ## cost of a poll, a scrape, a log line and an accounted request, against the budgets
 	@missed=0; for part in daemon log middleware; do \

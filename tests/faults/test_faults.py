@@ -22,6 +22,7 @@ BASE_MEMORY, MEMORY_EACH = 60_000, 300  # kB; the budget of a server is 200, and
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(600)
 def test_three_minutes_of_mixed_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get("FAULTS_SEED", "1"))
