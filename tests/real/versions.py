@@ -18,6 +18,8 @@ from tests.real.client import Client
 from tests.real.load import Truth, length_load, truth
 from tests.real.tiny_model import make_tiny_model
 from tests.real.vllm_server import SMALL_CACHE, VllmServer
+from vllm_length_exporter.derive.values import ServerView
+from vllm_length_exporter.inspection import Inspection
 
 LIMIT = 8192
 START_SECONDS = 900  # of an old version on a busy machine
@@ -41,15 +43,42 @@ def run(home: Path) -> int:
             server.wait_ready(START_SECONDS)
             version = requests.get(f"{server.base_url}/version", timeout=10).json()["version"]
             sent = length_load(Client(server.base_url), LIMIT)
-            page = server.page()
+            page, log = server.page(), server.output()
     expected, found = truth(sent, LIMIT), counted(page)
+    told = without_middleware(page, log)
     print(f"\nvLLM {version}")
     for what, ours, theirs in rows(expected, found):
         print(
             f"  {what:<42} client {ours:>3}   middleware {theirs:>3}   {'' if ours == theirs else 'DIFFERS'}"
         )
     print(f"  {'vLLM itself, http_requests_total':<42} {statuses(page)}")
-    return int(expected != found)
+    lines = {"page and log": told, "page alone": without_middleware(page, "")}
+    holds = [shown_without(what, view, expected.refused) for what, view in lines.items()]
+    return int(expected != found or not all(holds))
+
+
+def without_middleware(page: str, log: str) -> ServerView:
+    """What the same run tells where the middleware is not there."""
+    inspection = Inspection("without")
+    lines = [line for line in page.splitlines(keepends=True) if PREFIX not in line]
+    inspection.read_page("".join(lines).encode())
+    if log:
+        inspection.read_log(log.splitlines())
+    return inspection.view()
+
+
+def shown_without(what: str, view: ServerView, refused: Mapping[str, int]) -> bool:
+    """One line; whether what is said to be exact is, and what is said to be a bound holds."""
+    level = view.rejections_observable
+    if level == "exact":
+        found = {row.cause: row.count for row in view.rejections if row.count}
+        holds, shown = found == refused, f"{found} by {view.rejections[0].evidence}"
+    else:
+        bound = view.client_errors
+        holds = bound is not None and bound[1] >= sum(refused.values())
+        shown = "nothing" if bound is None else f"at most {bound[1]} by {bound[0]}"
+    print(f"  {f'without it, {what}':<42} {level}: {shown}   {'' if holds else 'DIFFERS'}", flush=True)
+    return holds
 
 
 def with_middleware(home: Path, model: Path, log: Path, *arguments: str) -> VllmServer:
