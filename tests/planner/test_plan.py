@@ -44,6 +44,12 @@ def test_concurrency_at_a_length() -> None:
     assert all(row.requests.exact for row in made.at_lengths)
 
 
+def test_a_length_beyond_the_window_is_said_to_be_refused() -> None:
+    made = plan(models.LLAMA_3_1_8B, lengths=(131072, 131073), **EIGHT_GIB)
+    said = "requests of 131,073 tokens are refused: the longest that this model serves is 131,072"
+    assert [note for note in made.notes if "refused" in note] == [said]
+
+
 def test_length_at_a_concurrency() -> None:
     made = plan(models.LLAMA_3_1_8B, concurrencies=(1, 3, 4095, 4096), **EIGHT_GIB)
     assert [row.longest.low for row in made.at_concurrencies] == [4095 * 16, 1365 * 16, 16, 0]

@@ -124,7 +124,7 @@ def plan_model(
         at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
         what_ifs=_what_ifs(files, model, settings, limit, most) if capacity is not None and limit else (),
         problems=tuple(problems(files, settings, derived, limit, refusal, capacity)),
-        notes=tuple(notes(settings, cut, memory, measured, reported)),
+        notes=(*notes(settings, cut, memory, measured, reported), *_beyond(lengths, most)),
     )
     return (
         replace(made, flags=flags(settings, limit, derived, capacity, _wish(lengths, concurrencies)))
@@ -168,8 +168,15 @@ def plan_server(
         at_concurrencies=tuple(_at_concurrencies(capacity, concurrencies, most)),
         what_ifs=tuple(what_if.measured(capacity, server.memory_bytes, limit, most)),
         flags=tuple(_known_flags(settings, limit, capacity, _wish(lengths, concurrencies))),
-        notes=tuple(remarks),
+        notes=(*remarks, *_beyond(lengths, most)),
     )
+
+
+def _beyond(lengths: tuple[int, ...], most: int) -> Iterator[str]:
+    """Lengths that vLLM refuses at any limit the model allows: memory alone does not make them possible."""
+    for length in lengths:
+        if length > most:
+            yield f"requests of {length:,} tokens are refused: the longest that this model serves is {most:,}"
 
 
 def _names_no_memory(settings: Settings) -> bool:
