@@ -6,23 +6,15 @@ Times are monotonic seconds that the caller passes in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
 
-from vllm_length_exporter.histogram import Histogram, histogram
+from vllm_length_exporter.moments import Lengths, Moment, moment_of, since, with_lengths
 from vllm_length_exporter.story import Story, opens, told
 from vllm_length_exporter.vllm.events import Event, EventName, RefusalCause
 from vllm_length_exporter.vllm.models import Card
-from vllm_length_exporter.vllm.names import (
-    MIDDLEWARE_ASKED_BUCKET,
-    MIDDLEWARE_CLAMPED,
-    MIDDLEWARE_REFUSED,
-    MIDDLEWARE_TOTAL_BUCKET,
-    Quantity,
-)
+from vllm_length_exporter.vllm.names import Quantity
 from vllm_length_exporter.vllm.page import Page
 from vllm_length_exporter.vllm.refusals import may_be_refusal
 
@@ -31,18 +23,6 @@ from vllm_length_exporter.vllm.refusals import may_be_refusal
 DRAIN_SECONDS = 120.0
 # One refused connection can be a full backlog; two in a row are a closed port.
 REFUSALS_THAT_PROVE_AN_END = 2
-
-LENGTHS_EVERY_SECONDS = 60.0  # one snapshot of the length histograms a minute is kept
-MIDDLEWARE_LENGTHS = {  # part -> our middleware's histogram on vLLM's page
-    "total": MIDDLEWARE_TOTAL_BUCKET,
-    "asked": MIDDLEWARE_ASKED_BUCKET,
-}
-LENGTH_PARTS = {  # part -> vLLM's own histogram
-    "prompt": Quantity.PROMPT_BUCKET,
-    "generation": Quantity.GENERATION_BUCKET,
-    "max_tokens": Quantity.MAX_TOKENS_BUCKET,
-}
-
 
 _GROWING = (
     Quantity.PREEMPTIONS,
@@ -60,31 +40,6 @@ class PollFailure(StrEnum):
     SILENT = "silent"  # a connection, and no whole answer in time
     UNREACHABLE = "unreachable"  # no such host, or no way to it: says nothing of the process
     BROKEN = "broken"  # an answer, but no metrics page of vLLM
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What one page said of the engines, kept for the window. By engine."""
-
-    at: float
-    running: Mapping[str, float]
-    waiting: Mapping[str, float]
-    waiting_for_capacity: Mapping[str, float]
-    usage: Mapping[str, float]
-    preemptions: Mapping[str, float]
-    generated: Mapping[str, float]
-    truncated: Mapping[str, float]
-    finished: float = 0.0  # of all engines, whatever the reason
-    refused: Mapping[str, float] = field(default_factory=dict)  # by cause, by the best evidence
-    clamped: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The length histograms of one page by part (see LENGTH_PARTS), all engines together."""
-
-    at: float
-    parts: Mapping[str, Histogram]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +111,8 @@ def polled(
         ended_reason=None,
         progress=counters,
         progress_at=at if moved or state.progress_at is None else state.progress_at,
-        history=(*_since(state.history, at - window), _moment(page, state.counts, at)),
-        lengths=_with_lengths(state.lengths, page, at, at - workload_window),
+        history=(*since(state.history, at - window), _moment(state, page, at)),
+        lengths=with_lengths(state.lengths, page, at, at - workload_window),
     )
 
 
@@ -314,69 +269,8 @@ def _new_story(state: ServerState, at: float, *, counted: bool) -> ServerState:
     )
 
 
-def _moment(page: Page, counts: Counts, at: float) -> Moment:
-    refused: dict[str, float] = dict(counts.refusals)
-    if page.middleware:
-        refused = {}
-        for sample in page.middleware.get(MIDDLEWARE_REFUSED, ()):
-            cause = sample.labels.get("cause", RefusalCause.OTHER)
-            refused[cause] = refused.get(cause, 0.0) + sample.value
-    clamped = sum(sample.value for sample in page.middleware.get(MIDDLEWARE_CLAMPED, ()))
-    return Moment(
-        at=at,
-        running=page.by_engine(Quantity.RUNNING),
-        waiting=page.by_engine(Quantity.WAITING),
-        waiting_for_capacity=page.by_engine(Quantity.WAITING_BY_REASON, reason="capacity"),
-        usage=page.by_engine(Quantity.KV_USAGE),
-        preemptions=page.by_engine(Quantity.PREEMPTIONS),
-        generated=page.by_engine(Quantity.GENERATION_TOKENS),
-        truncated=page.by_engine(Quantity.FINISHED, finished_reason="length"),
-        finished=sum(sample.value for sample in page.of(Quantity.FINISHED)),
-        refused=refused,
-        clamped=clamped if page.middleware else None,
-    )
-
-
-def _with_lengths(kept: tuple[Lengths, ...], page: Page, at: float, start: float) -> tuple[Lengths, ...]:
-    """The kept snapshots and the newest, which is replaced at each poll until its minute is over."""
-    newest = Lengths(at, read_lengths(page))
-    if len(kept) > 1 and at - kept[-2].at < LENGTHS_EVERY_SECONDS:
-        kept = kept[:-1]
-    return (*_since(kept, start), newest)
-
-
-def read_lengths(page: Page) -> dict[str, Histogram]:
-    """The length histograms that a page shows, by part."""
-    rows = {part: page.of(quantity) for part, quantity in LENGTH_PARTS.items()}
-    rows |= {part: page.middleware.get(name, ()) for part, name in MIDDLEWARE_LENGTHS.items()}
-    found = {}
-    for part, samples in rows.items():
-        made = histogram(
-            (edge, sample.value) for sample in samples if (edge := _edge(sample.labels.get("le"))) is not None
-        )
-        if made is not None:
-            found[part] = made
-    return found
-
-
-def _edge(text: str | None) -> float | None:
-    """A bucket's edge; None for one that is no number, which no vLLM writes."""
-    try:
-        edge = float(text or "")
-    except ValueError:
-        return None
-    return None if math.isnan(edge) else edge
-
-
-TimedT = TypeVar("TimedT", Moment, Lengths)
-
-
-def _since(history: tuple[TimedT, ...], start: float) -> tuple[TimedT, ...]:
-    # One moment from before the window stays, so that a rate over the whole window has a beginning.
-    for index, moment in enumerate(history):
-        if moment.at >= start:
-            return history[max(index - 1, 0) :]
-    return history[-1:]
+def _moment(state: ServerState, page: Page, at: float) -> Moment:
+    return moment_of(page, state.counts.refusals, at, state.history[-1] if state.history else None)
 
 
 def _plus_one(counts: Mapping[str, int], key: str) -> Mapping[str, int]:

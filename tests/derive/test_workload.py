@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recorded import played
+from vllm_length_exporter import moments
 from vllm_length_exporter.derive.values import EngineCapacity, Limits, Value
 from vllm_length_exporter.derive.workload import (
     COVERAGES,
@@ -25,7 +26,7 @@ from vllm_length_exporter.derive.workload import (
     windowed,
 )
 from vllm_length_exporter.histogram import Histogram, histogram
-from vllm_length_exporter.server import Lengths, Moment
+from vllm_length_exporter.moments import Moment, lengths
 
 LIMIT = 8192
 EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, math.inf)  # vLLM's own, for a limit of 8,192
@@ -94,10 +95,10 @@ def test_with_too_few_requests_nothing_is_said() -> None:
 
 def test_only_what_came_in_the_window_counts_and_a_restart_begins_anew() -> None:
     old, new = observed([10] * 1000), observed([10] * 1000 + [4000] * 40)
-    grown = windowed((Lengths(0.0, {"prompt": old}), Lengths(60.0, {"prompt": new})))
+    grown = windowed((lengths(0.0, {"prompt": old}), lengths(60.0, {"prompt": new})))
     assert grown["prompt"].total == 40
-    assert windowed((Lengths(0.0, {"prompt": new}), Lengths(60.0, {"prompt": old}))) == {}
-    assert windowed((Lengths(0.0, {"prompt": new}),)) == {}
+    assert windowed((lengths(0.0, {"prompt": new}), lengths(60.0, {"prompt": old}))) == {}
+    assert windowed((lengths(0.0, {"prompt": new}),)) == {}
 
 
 def test_buckets_of_several_engines_add_up_and_broken_ones_are_left() -> None:
@@ -111,8 +112,8 @@ def test_buckets_of_several_engines_add_up_and_broken_ones_are_left() -> None:
 def moment(
     at: float, waiting: float = 0, running: float = 0, usage: float = 0.0, preempted: float = 0
 ) -> Moment:
-    zero = {"0": 0.0}
-    return Moment(at, {"0": running}, {"0": waiting}, zero, {"0": usage}, {"0": preempted}, zero, zero)
+    rows = {"running": {"0": running}, "waiting": {"0": waiting}, "usage": {"0": usage}}
+    return moments.moment(at, rows, {"0": preempted})
 
 
 @pytest.mark.parametrize(

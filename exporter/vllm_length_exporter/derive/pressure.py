@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vllm_length_exporter.server import Moment, ServerState
+from vllm_length_exporter.moments import Moment
+from vllm_length_exporter.server import ServerState
 from vllm_length_exporter.vllm.names import Quantity
 from vllm_length_exporter.vllm.page import Page
 

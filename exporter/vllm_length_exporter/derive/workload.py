@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vllm_length_exporter.histogram import Histogram
-from vllm_length_exporter.server import Lengths, Moment, ServerState
+from vllm_length_exporter.moments import Lengths, Moment
+from vllm_length_exporter.server import ServerState
 from vllm_length_exporter.vllm.release import within
 
 from .evidence import Evidence
@@ -79,7 +80,8 @@ def windowed(lengths: tuple[Lengths, ...]) -> Mapping[str, Histogram]:
     first, last = lengths[0], lengths[-1]
     if len(lengths) == 1:
         return {}
-    added = {part: now.since(first.parts[part]) for part, now in last.parts.items() if part in first.parts}
+    then = first.parts
+    added = {part: now.since(then[part]) for part, now in last.parts.items() if part in then}
     return {part: rows for part, rows in added.items() if rows is not None}
 
 
@@ -183,14 +185,14 @@ def _engine_binding(
 
 def bound_by(before: Moment, now: Moment, engine: str, seqs: int | None) -> str | None:
     """What held requests of one engine back between two pages; None where it cannot be told."""
-    waiting, running, usage = (rows.get(engine) for rows in (now.waiting, now.running, now.usage))
-    if waiting is None or running is None or usage is None:
+    told = now.of(engine)
+    if any(map(math.isnan, (told.waiting, told.running, told.usage))):
         return None
     preempted = now.preemptions.get(engine, 0.0) > before.preemptions.get(engine, 0.0)
-    if preempted or (waiting and usage >= SATURATED):
+    if preempted or (told.waiting and told.usage >= SATURATED):
         return "kv_cache"
-    if not waiting:
+    if not told.waiting:
         return "nothing"
     if seqs is None:
         return None
-    return "max_num_seqs" if running >= seqs else "max_num_batched_tokens"
+    return "max_num_seqs" if told.running >= seqs else "max_num_batched_tokens"

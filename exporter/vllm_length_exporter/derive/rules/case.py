@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from vllm_length_exporter.derive.evidence import Evidence
 from vllm_length_exporter.derive.values import EngineCapacity, EnginePressure, ServerView
-from vllm_length_exporter.server import Moment, ServerState
+from vllm_length_exporter.moments import Moment
+from vllm_length_exporter.server import ServerState
 
 
 @dataclass(frozen=True, slots=True)
