@@ -32,14 +32,15 @@ class LengthAccounting:
         except BaseException as error:
             exchange.end(error)
             raise
-        exchange.end(None)
+        if not exchange.settled:
+            exchange.end(None)
 
     def _exchange(self, scope: Scope, receive: Receive, send: Send) -> Exchange | None:
         """The account of a request; None where there is no prompt in it."""
         try:
-            kind = scope["type"]
-            if kind == "lifespan":
-                self._server.learn(scope)
+            server, kind = self._server, scope["type"]
+            if kind == "lifespan" and not server.asked:
+                server.learn(scope)
             if kind != "http" or scope["method"] != "POST":
                 return None
             path: str = scope["path"]
@@ -49,8 +50,9 @@ class LengthAccounting:
                 style = ENDPOINTS.get(path)
             if style is None:
                 return None
-            self._server.learn(scope)
-            return Exchange(self._server, path, style, scope, receive, send)
+            if not server.asked:
+                server.learn(scope)
+            return Exchange(server, path, style, scope, receive, send)
         except Exception as error:  # noqa: BLE001 - no client sees an error of ours
             series.hide(error)
             return None

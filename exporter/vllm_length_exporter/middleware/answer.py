@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .endpoints import Style
@@ -29,7 +30,8 @@ _BROKEN = (b"error", b"abort")
 _DECODER = json.JSONDecoder()
 
 
-class Usage(NamedTuple):
+@dataclass  # not frozen: that takes longer than to read it
+class Usage:
     """Tokens of all prompts and of all answers; `turns` of the model, 1 where they are not told."""
 
     prompt: int
@@ -37,7 +39,8 @@ class Usage(NamedTuple):
     turns: int = 1
 
 
-class Ends(NamedTuple):
+@dataclass(frozen=True)
+class Ends:
     """How many answers were seen to end, how many of them for length, and whether one broke off."""
 
     answers: int = 0
@@ -65,8 +68,10 @@ def read_usage(data: bytes) -> Usage | None:
         if at < 0:
             return None
         plain = _PLAIN_USAGE.match(data, at)
-        if plain is not None and plain.group(1) != b"0":
-            return Usage(int(plain.group(1)), int(plain.group(2)))
+        if plain is not None:
+            prompt, output = plain.groups()
+            if prompt != b"0":
+                return Usage(int(prompt), int(output))
         text = data[at + len(_USAGE) : at + len(_USAGE) + _USAGE_BYTES].decode("utf-8", "replace").lstrip()
         if text.startswith("{"):
             try:

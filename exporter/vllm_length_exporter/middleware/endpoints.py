@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Style(NamedTuple):
+@dataclass(frozen=True)
+class Style:
     """How an API writes lengths.
 
     `output`: the request's fields for its output budget, the first one present counts. `default_output`: the budget

@@ -44,27 +44,46 @@ _MISTAKES = ("ValueError", "TypeError", "OverflowError", "VLLMNotFoundError", "T
 class Exchange:
     """`receive` and `send` take the place of the server's, and hand every message on as it is."""
 
-    # what most exchanges never change costs nothing to set up
-    _request = UNREAD
-    _parts: list[bytes] | None = None  # of a request in more than one message
-    _request_size = 0
-    _request_over = False  # read, or given up
-    _status = 0
-    _stream = False
-    _unreadable = False  # the answer is compressed
-    _tail: deque[bytes] | None = None  # the last parts of an answer in more than one message
-    _keep: Callable[[bytes], None] | None = None
-    _answer_parts = 0
-    _answer_size = 0
-    _ends = NO_ENDS  # seen while a stream of several answers runs
-    _disconnected = False
-    _settled = False
+    __slots__ = (
+        "_answer_size",
+        "_disconnected",
+        "_endpoint",
+        "_ends",
+        "_keep",
+        "_parts",
+        "_receive",
+        "_request",
+        "_request_over",
+        "_request_size",
+        "_scope",
+        "_send",
+        "_server",
+        "_status",
+        "_stream",
+        "_style",
+        "_tail",
+        "_unreadable",
+        "settled",
+    )
 
     def __init__(
         self, server: Server, endpoint: str, style: Style, scope: Scope, receive: Receive, send: Send
     ) -> None:
         self._server, self._endpoint, self._style, self._scope = server, endpoint, style, scope
         self._receive, self._send = receive, send
+        self._request = UNREAD
+        self._parts: list[bytes] | None = None  # of a request in more than one message
+        self._request_size = 0
+        self._request_over = False  # read, or given up
+        self._status = 0
+        self._stream = False
+        self._unreadable = False  # the answer is compressed
+        self._tail: deque[bytes] | None = None  # the last parts of an answer in more than one message
+        self._keep: Callable[[bytes], None] | None = None
+        self._answer_size = 0
+        self._ends = NO_ENDS  # seen while a stream of several answers runs
+        self._disconnected = False
+        self.settled = False  # counted: what follows changes nothing
 
     async def receive(self) -> Message:
         """The next message from the client."""
@@ -81,15 +100,23 @@ class Exchange:
             keep = self._keep
             if keep is not None and message.get("more_body") and message["type"] == "http.response.body":
                 keep(message.get("body", b""))
-            elif not self._settled:
-                self._sends(message)
+            elif not self.settled:
+                kind = message["type"]
+                if kind == "http.response.start":
+                    self._start(message)
+                elif kind == "http.response.body":
+                    body = message.get("body") or b""
+                    if message.get("more_body"):
+                        self._take(body)
+                    else:
+                        self._complete(body)
         except Exception as error:  # noqa: BLE001 - no client sees an error of ours
             series.hide(error)
         return self._send(message)
 
     def end(self, error: BaseException | None) -> None:
         """The application returned, or raised."""
-        if self._settled:
+        if self.settled:
             return
         try:
             self._broke_off(error)
@@ -99,10 +126,10 @@ class Exchange:
     # --- the request
 
     def _received(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.disconnect":
-            self._disconnected = True
-        if kind != "http.request" or self._request_over:
+        if message["type"] != "http.request":
+            self._disconnected = self._disconnected or message["type"] == "http.disconnect"
+            return
+        if self._request_over:
             return
         body = message.get("body") or b""
         self._request_size += len(body)
@@ -122,16 +149,6 @@ class Exchange:
             series.unaccounted("request_malformed")
 
     # --- the answer
-
-    def _sends(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.response.body":
-            if message.get("more_body"):
-                self._take(message.get("body") or b"")
-            else:
-                self._complete(message.get("body") or b"")
-        elif kind == "http.response.start":
-            self._start(message)
 
     def _start(self, message: Message) -> None:
         self._status = message["status"]
@@ -175,7 +192,7 @@ class Exchange:
         if last and self._keep is not None:
             self._keep(last)
             last = b""
-        self._settled, self._keep = True, None
+        self.settled, self._keep = True, None
         body, whole = self._kept(last)
         if self._disconnected:
             self._count("disconnected")
@@ -252,33 +269,26 @@ class Exchange:
         if reason is not None:
             self._unknown(reason)
             return
+        if total is None:
+            series.unaccounted("several_answers")
+        asked = self._asked(usage.prompt, total)
+        if request.output is not None and asked is not None and limit is not None and asked > limit:
+            counted.clamped()
         if limit is None and (ends.cut or request.output is not None):
             series.unaccounted("limit_unknown")
-        counted.prompt(usage.prompt)
-        if total is not None:
-            counted.total(total)
-        else:
-            series.unaccounted("several_answers")
-        self._observe_asked(counted, usage.prompt, total, limit)
+        counted.served(usage.prompt, request.output, total, asked)
         series.request(model, self._endpoint, "served")
 
-    def _observe_asked(
-        self, counted: series.ModelSeries, prompt: int, total: int | None, limit: int | None
-    ) -> None:
-        request = self._request
+    def _asked(self, prompt: int, total: int | None) -> int | None:
+        """Prompt + requested output; what was used where the request named none."""
+        request, style = self._request, self._style
         if request.output is not None:
-            asked: int | None = prompt + request.output
-            counted.requested_output(request.output)
-            if limit is not None and prompt + request.output > limit:
-                counted.clamped()
-        elif request.default_output is not None:
-            asked = prompt + request.default_output
-        elif not self._style.output or (request.output_known and self._style.default_output is None):
-            asked = total
-        else:
-            asked = None
-        if asked is not None:
-            counted.asked(asked)
+            return prompt + request.output
+        if request.default_output is not None:
+            return prompt + request.default_output
+        if not style.output or (request.output_known and style.default_output is None):
+            return total
+        return None
 
     def _kept_usage(self) -> Usage | None:
         """What vLLM keeps for middlewares about a finished request: the only word on a stream without usage."""
@@ -310,7 +320,7 @@ class Exchange:
 
     def _broke_off(self, error: BaseException | None) -> None:
         """The application ended before its answer did."""
-        self._settled, self._keep, self._tail = True, None, None
+        self.settled, self._keep, self._tail = True, None, None
         if isinstance(error, Exception) and not self._status:
             self._raised(error)
         else:

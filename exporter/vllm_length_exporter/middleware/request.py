@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from .endpoints import Style
 
@@ -22,7 +23,8 @@ _TRIES = 6
 _DECODER = json.JSONDecoder()
 
 
-class Request(NamedTuple):
+@dataclass  # not frozen: that takes as long as to decode a short body
+class Request:
     """What a request asks for.
 
     `read`: its body could be read. `output`: the number it sent, None where it sent none; `default_output`: what
@@ -49,7 +51,7 @@ def read_request(body: bytes, style: Style) -> Request:
     Raises:
         ValueError: it is no JSON object.
     """
-    several, token_ids = (False, False) if style.one_prompt else _listed(body, style)
+    several, token_ids = (False, False) if style.prompts == () else _listed(body, style)
     small = len(body) <= SMALL_BYTES and not token_ids
     fields = _parsed(body) if small else _fields(body)
     output, known, default = None, bool(style.output), style.default_output
@@ -112,7 +114,7 @@ def _parsed(body: bytes) -> Mapping[str, Any]:
     try:
         text = body.decode()
         parsed, end = _DECODER.raw_decode(text)
-        whole = not text[end:].strip()
+        whole = end == len(text) or not text[end:].strip()
     except (ValueError, RecursionError):
         whole = False
     if not whole:

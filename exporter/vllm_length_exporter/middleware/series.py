@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
 
 VERSION = "0.1.0"
 
+Add = Callable[[float], None]
+
 logger = logging.getLogger(__name__)
 
 # Powers of two and the halves between: limits are mostly powers of two, so that a limit is an edge.
 BUCKETS = tuple(32 * 2**octave * half for octave in range(16) for half in (2, 3))
-
-
-class Lengths(Histogram):
-    """A histogram that finds its bucket by bisection: four are written for each request."""
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Count one length."""
-        try:
-            bucket = self._buckets[bisect_left(self._upper_bounds, amount)]
-        except AttributeError:  # another prometheus_client, with other insides
-            super().observe(amount, exemplar)
-            return
-        bucket.inc(1)
-        self._sum.inc(amount)
-
 
 REQUESTS = Counter(
     "vllm_length_middleware_requests_total",
@@ -53,28 +40,28 @@ CLAMPED = Counter(
 UNACCOUNTED_TOTAL = Counter(
     "vllm_length_middleware_unaccounted_total", "What the middleware could not read or decide.", ["reason"]
 )
-PROMPT = Lengths(
+PROMPT = Histogram(
     "vllm_length_middleware_prompt_tokens", "Prompt tokens of answered requests.", ["model"], buckets=BUCKETS
 )
-REQUESTED_OUTPUT = Lengths(
+REQUESTED_OUTPUT = Histogram(
     "vllm_length_middleware_requested_output_tokens",
     "Output tokens that answered requests asked for, where they sent a number.",
     ["model"],
     buckets=BUCKETS,
 )
-TOTAL = Lengths(
+TOTAL = Histogram(
     "vllm_length_middleware_total_tokens",
     "Prompt + completion tokens of answered requests.",
     ["model"],
     buckets=BUCKETS,
 )
-ASKED = Lengths(
+ASKED = Histogram(
     "vllm_length_middleware_asked_tokens",
     "Prompt + requested output tokens of answered requests; prompt + completion where none were requested.",
     ["model"],
     buckets=BUCKETS,
 )
-REFUSED_ASKED = Lengths(
+REFUSED_ASKED = Histogram(
     "vllm_length_middleware_refused_asked_tokens",
     "Prompt + requested output tokens of refused requests, where both are known exactly.",
     ["model"],
@@ -111,24 +98,45 @@ UNACCOUNTED = {
 class ModelSeries:
     """The series of one model. Looking a child up by its labels costs as much as counting does."""
 
-    __slots__ = ("_truncated", "asked", "clamped", "prompt", "refused_asked", "requested_output", "total")
+    __slots__ = ("_asked", "_output", "_prompt", "_total", "_truncated", "clamped", "refused_asked")
 
     def __init__(self, model: str) -> None:
-        self.prompt = PROMPT.labels(model).observe
-        self.requested_output = REQUESTED_OUTPUT.labels(model).observe
-        self.total = TOTAL.labels(model).observe
-        self.asked = ASKED.labels(model).observe
+        self._prompt = _parts(PROMPT.labels(model))
+        self._output = _parts(REQUESTED_OUTPUT.labels(model))
+        self._total = _parts(TOTAL.labels(model))
+        self._asked = _parts(ASKED.labels(model))
         self.refused_asked = REFUSED_ASKED.labels(model).observe
         self.clamped = CLAMPED.labels(model).inc
         self._truncated = {cause: TRUNCATED.labels(model, cause).inc for cause in TRUNCATION_CAUSES}
+
+    def served(self, prompt: int, output: int | None, total: int | None, asked: int | None) -> None:
+        """The lengths of an answered request, as far as they are known; `output` is what it asked for."""
+        lengths = ((self._prompt, prompt), (self._output, output), (self._total, total), (self._asked, asked))
+        for (bounds, buckets, add), length in lengths:
+            if length is not None:
+                buckets[bisect_left(bounds, length)](1)
+                add(length)
 
     def truncated(self, cause: str, answers: int) -> None:
         """So many answers ended for length."""
         self._truncated[cause](answers)
 
 
+def _parts(histogram: Histogram) -> tuple[Sequence[float], Sequence[Add], Add]:
+    """Bounds, buckets and sum of a histogram: bisection finds a bucket sooner than `observe`, which tries each."""
+    try:
+        bounds, buckets, total = histogram._upper_bounds, histogram._buckets, histogram._sum
+    except AttributeError:  # another prometheus_client, with other insides
+        return (), (_nothing,), histogram.observe
+    return bounds, [bucket.inc for bucket in buckets], total.inc
+
+
+def _nothing(amount: float) -> None:
+    pass
+
+
 _models: dict[str, ModelSeries] = {}
-_requests: dict[tuple[str, str, str], Callable[[], None]] = {}
+_requests: dict[tuple[str, str, str], Add] = {}
 _unaccounted = {reason: UNACCOUNTED_TOTAL.labels(reason).inc for reason in UNACCOUNTED}
 _said = False
 
@@ -147,7 +155,7 @@ def request(model: str, endpoint: str, outcome: str) -> None:
     found = _requests.get(key)
     if found is None:
         found = _requests[key] = REQUESTS.labels(*key).inc
-    found()
+    found(1)
 
 
 def refused(model: str, endpoint: str, cause: str) -> None:

@@ -30,18 +30,16 @@ class Server:
         self._names: tuple[str, ...] = ()
         self._adapters: object = None
         self._adapters_seen: set[str] = set()
-        self._asked = False
+        self.asked = False  # the application's state, for what it knows
 
     def learn(self, scope: MutableMapping[str, Any]) -> None:
         """Read the application's state, once it is there. Every step may be missing."""
-        if self._asked:
-            return
         app = scope.get("app")
         state = getattr(app, "state", None)
         models, arguments = getattr(state, "openai_serving_models", None), getattr(state, "args", None)
         if models is None and arguments is None:
             return
-        self._asked = True
+        self.asked = True
         for path in _CONFIGS:
             if self.limit is None:
                 self._limit_from(_at(state, path))
