@@ -7,6 +7,7 @@ parser, once for each series, and remembered until the series is gone from the p
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -192,7 +193,9 @@ def _entry(name: str, labels: str | None) -> tuple[Name | None, str, Mapping[str
         return None
     if len(samples) != 1:
         return None
-    return row, name, MappingProxyType(samples[0].labels)
+    # Every series of a page, and of other servers' pages, says most of these again.
+    shared = {sys.intern(label): sys.intern(said) for label, said in samples[0].labels.items()}
+    return row, name, MappingProxyType(shared)
 
 
 def _page(
