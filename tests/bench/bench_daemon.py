@@ -1,7 +1,7 @@
 """`python -m tests.bench.bench_daemon`: the daemon's cost against the budgets, as a table.
 
-Processors differ, so the CPU of a poll stands beside what a real Prometheus spends on the same pages in the same
-run: the ratio is what can be compared between machines. Exits with 1 when a budget is not kept.
+Processors differ, so a budget of time goes with what a real Prometheus spends on the same pages in the same run.
+Exits with 1 when a budget is not kept.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from pathlib import Path
 import requests
 
 from tests.bench.cost import cpu_seconds, resident_bytes
-from tests.bench.figure import HEADER, Figure
+from tests.bench.figure import HEADER, Figure, Yardstick
 from tests.bench.fleet import Fleet
 from tests.live.daemon import Daemon
 from tests.process import Process
 from tests.real.prometheus import Prometheus, scrape_config
 from tests.tools import binaries
+from vllm_length_exporter.moments import LENGTHS_EVERY_SECONDS
 from vllm_length_exporter.sources.http import Endpoint, HttpSource
 from vllm_length_exporter.watch import ACCEPT_PAGE, Watch
 
 SERVERS = 200
 DEFAULT_INTERVAL = 5  # seconds between two polls: the daemon's own
+WINDOW = 300  # seconds of which every page is kept: the daemon's own
 SELDOM = 140  # seconds: keeps polls out of a measurement of scrapes
-MOST_PROMETHEUS = 4 / 0.72  # the budget of a poll, over what Prometheus used where the budget was set
+PROMETHEUS_THEN = 0.72  # ms of CPU for one page, where the budgets were set
+POLLS = 200  # of one server, to measure a poll
 STARTS = 5
 PROMETHEUS = {  # what Prometheus 3.5 sends
     "Accept": "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -44,34 +47,41 @@ PROMETHEUS = {  # what Prometheus 3.5 sends
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as name, Fleet(SERVERS) as fleet:
-        print(f"pages of {fleet.pages[0].count(chr(10))} lines\n\n{HEADER}")
+        folder = Path(name)
+        print(f"pages of {fleet.pages[0].count(chr(10))} lines")
+        pace = prometheus(fleet, folder, 1, 0.1, POLLS)
+        print(
+            f"Prometheus spends {pace.here:.2f} ms of CPU on one of them, {pace.there:.2f} ms where the budgets were "
+            f"set: a budget of time is {pace.pace:.1f} times as long here\n\n{HEADER}"
+        )
         kept = True
         for part in (polls, parts_of_a_poll, memory, scrapes, starts):
-            for figure in part(fleet, Path(name)):
+            for figure in part(fleet, folder, pace):
                 print(figure.row(), flush=True)
                 kept = kept and figure.kept
     return 0 if kept else 1
 
 
-def polls(fleet: Fleet, folder: Path) -> list[Figure]:
-    """CPU of a poll, the daemon's loop and all: one server often, and all of them at once."""
-    figures = []
-    for count, interval, polled in ((1, 0.1, 200), (SERVERS, 1, 15 * SERVERS)):
-        with daemon_for(fleet, folder, count, interval) as daemon:
-            ours = milliseconds_per_page(daemon, fleet, polled)
-        theirs = prometheus_milliseconds(fleet, folder, count, interval, polled)
-        what = f"CPU of a poll, {count} server{'s' * (count > 1)}"
-        figures.append(Figure(what, ours, "ms", 4, theirs, MOST_PROMETHEUS))
-    return figures
-
-
-def prometheus_milliseconds(fleet: Fleet, folder: Path, count: int, interval: float, polled: int) -> float:
+def prometheus(fleet: Fleet, folder: Path, count: int, interval: float, pages: int) -> Yardstick:
+    """CPU of a page in a real Prometheus that scrapes so many servers."""
     program = binaries.find("prometheus")
     if program is None:
         raise FileNotFoundError(f"prometheus is missing: {binaries.HOW}")
     config = scrape_config(f"{interval * 1000:.0f}ms", {"vllm": fleet.addresses[:count]})
-    with Prometheus(program, folder / f"prometheus-{count}", config) as prometheus:
-        return milliseconds_per_page(prometheus, fleet, polled)
+    with Prometheus(program, folder / f"prometheus-{count}", config) as process:
+        return Yardstick("Prometheus", milliseconds_per_page(process, fleet, pages), PROMETHEUS_THEN)
+
+
+def polls(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
+    """CPU of a poll, the daemon's loop and all: one server often, and all of them at once."""
+    figures = []
+    for count, interval, pages in ((1, 0.1, POLLS), (SERVERS, 1, 15 * SERVERS)):
+        with daemon_for(fleet, folder, count, interval) as daemon:
+            ours = milliseconds_per_page(daemon, fleet, pages)
+        theirs = pace if count == 1 else prometheus(fleet, folder, count, interval, pages)
+        note = f"{ours / theirs.here:.1f} x Prometheus' {theirs.here:.2f} ms"
+        figures.append(Figure(f"CPU of a poll, {servers(count)}", ours, "ms", 4, theirs, note))
+    return figures
 
 
 def milliseconds_per_page(process: Process, fleet: Fleet, pages: int) -> float:
@@ -88,7 +98,7 @@ def asked_for(process: Process, fleet: Fleet, pages: int) -> None:
     process.wait_until(lambda: fleet.served - begin >= pages, seconds=300, what=what, every=0.2)
 
 
-def parts_of_a_poll(fleet: Fleet, folder: Path) -> list[Figure]:
+def parts_of_a_poll(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
     """Medians in this process: the HTTP exchange, and all the rest."""
     del folder
     endpoint = Endpoint(f"http://{fleet.addresses[1]}")
@@ -103,7 +113,7 @@ def parts_of_a_poll(fleet: Fleet, folder: Path) -> list[Figure]:
     rest = statistics.median(whole) - statistics.median(fetch)
     return [
         Figure("  of it fetch", statistics.median(fetch), "ms"),
-        Figure("  of it parse, derive, publish", rest, "ms", 2),
+        Figure("  of it parse, derive, publish", rest, "ms", 2, pace),
     ]
 
 
@@ -113,24 +123,28 @@ def thread_milliseconds(work: Callable[[], object]) -> float:
     return (time.thread_time() - begun) * 1e3
 
 
-def memory(fleet: Fleet, folder: Path) -> list[Figure]:
+def memory(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
     """Resident memory with one server and with all; and what one server's objects weigh when its history is full."""
+    del pace
     resident = []
     for count in (1, SERVERS):
         with daemon_for(fleet, folder, count, 1) as daemon:
             asked_for(daemon, fleet, 10 * count)
             resident.append(resident_bytes(daemon.pid))
     small, large = resident
+    further = (large - small) / (SERVERS - 1)
+    young, old = bytes_of(fleet, 10, 0), bytes_of(fleet, WINDOW // DEFAULT_INTERVAL, 3600 - WINDOW)
     return [
         Figure("memory, one server", small / 1e6, "MB", 60),
         Figure(f"memory, {SERVERS} servers", large / 1e6, "MB"),
-        Figure("  of it a further server", (large - small) / (SERVERS - 1) / 1e3, "kB", 200),
-        Figure("objects of a server after an hour", bytes_after(fleet, 3600) / 1e3, "kB", 200),
+        Figure("  of it a further server", further / 1e3, "kB", 200),
+        Figure("  and with an hour of history", (further + old - young) / 1e3, "kB", 200),
+        Figure("objects of a server after an hour", old / 1e3, "kB", 200),
     ]
 
 
-def bytes_after(fleet: Fleet, seconds: int) -> float:
-    """What the objects of one server weigh after so long, by a clock that is turned on."""
+def bytes_of(fleet: Fleet, polls: int, before: float) -> float:
+    """What the objects of one busy server weigh after so many polls and `before` seconds, by a clock turned on."""
     now = 0.0
     endpoints = [Endpoint(f"http://{address}") for address in fleet.addresses[2:5]]
     first, *watches = [
@@ -138,25 +152,32 @@ def bytes_after(fleet: Fleet, seconds: int) -> float:
     ]
     first.poll()  # what all servers share is made now
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(seconds // DEFAULT_INTERVAL):
-        now += DEFAULT_INTERVAL
+    unused = tracemalloc.get_traced_memory()[0]
+    # A page a minute leaves the same hour behind as twelve, and the recording lasts: no server stands still.
+    minutes = int(before // LENGTHS_EVERY_SECONDS)
+    for passed in (*[LENGTHS_EVERY_SECONDS] * minutes, *[DEFAULT_INTERVAL] * polls):
+        now += passed
         for watch in watches:
             watch.poll()
     gc.collect()
-    used = tracemalloc.get_traced_memory()[0] - before
+    used = tracemalloc.get_traced_memory()[0] - unused
     tracemalloc.stop()
     for watch in (first, *watches):
         watch.close()
     return used / len(watches)
 
 
-def scrapes(fleet: Fleet, folder: Path) -> list[Figure]:
+def scrapes(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
     """CPU and time of a scrape as Prometheus asks for it."""
-    return [scrape(fleet, folder, 1, 200, 2.0), scrape(fleet, folder, SERVERS, 20, None)]
+    figures = []
+    for count, repeated, budget in ((1, 200, 2.0), (SERVERS, 20, None)):
+        spent, note = scrape(fleet, folder, count, repeated)
+        figures.append(Figure(f"CPU of a scrape, {servers(count)}", spent, "ms", budget, pace, note))
+    return figures
 
 
-def scrape(fleet: Fleet, folder: Path, count: int, repeated: int, budget: float | None) -> Figure:
+def scrape(fleet: Fleet, folder: Path, count: int, repeated: int) -> tuple[float, str]:
+    """Milliseconds of CPU, and what else there is to say."""
     times = []
     with daemon_for(fleet, folder, count, SELDOM) as daemon, requests.Session() as session:
         session.headers.update(PROMETHEUS)
@@ -169,14 +190,14 @@ def scrape(fleet: Fleet, folder: Path, count: int, repeated: int, budget: float 
             times.append(time.perf_counter() - begun)
         spent = (cpu_seconds(daemon.pid) - cpu) / repeated
     note = f"{size / 1e3:.0f} kB unpacked, answered in {statistics.median(times) * 1e3:.1f} ms"
-    return Figure(f"CPU of a scrape, {count} server{'s' * (count > 1)}", spent * 1e3, "ms", budget, note=note)
+    return spent * 1e3, note
 
 
-def starts(fleet: Fleet, folder: Path) -> list[Figure]:
+def starts(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
     """From the command to the first scrape that holds the server's limit."""
     times = [start(fleet, folder) for _ in range(STARTS)]
     note = f"worst of {STARTS}: {max(times):.2f} s"
-    return [Figure("start to first scrape", statistics.median(times), "s", 0.7, note=note)]
+    return [Figure("start to first scrape", statistics.median(times), "s", 0.7, pace, note)]
 
 
 def start(fleet: Fleet, folder: Path) -> float:
@@ -196,6 +217,10 @@ def start(fleet: Fleet, folder: Path) -> float:
         daemon.terminate()
 
 
+def servers(count: int) -> str:
+    return "1 server" if count == 1 else f"{count} servers"
+
+
 def limits(page: str) -> int:
     """How many servers' limits a page holds."""
     return page.count("\nvllm_length_max_model_len_tokens{")
@@ -204,8 +229,8 @@ def limits(page: str) -> int:
 def daemon_for(fleet: Fleet, folder: Path, count: int, interval: float) -> Daemon:
     """A daemon that polls so many servers of the fleet every `interval` seconds."""
     config = folder / f"{count}-every-{interval}.yml"
-    servers = [{"name": f"server-{i}", "url": f"http://{at}"} for i, at in enumerate(fleet.addresses[:count])]
-    config.write_text(json.dumps({"servers": servers, "poll_interval": interval}))  # YAML holds JSON
+    asked = [{"name": f"server-{i}", "url": f"http://{at}"} for i, at in enumerate(fleet.addresses[:count])]
+    config.write_text(json.dumps({"servers": asked, "poll_interval": interval}))  # YAML holds JSON
     return Daemon(folder / f"{count}-every-{interval}.log", "--config", str(config))
 
 
