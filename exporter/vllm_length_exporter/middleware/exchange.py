@@ -234,7 +234,7 @@ class Exchange:
             self._serve(usage, ends)
         else:
             if ends.cut:
-                series.of(self._model()).truncated("unknown", ends.cut)
+                series.of(self._server.model(self._request)).truncated("unknown", ends.cut)
             self._unknown("stream_without_usage" if usage is None and self._stream else "answer_unread")
 
     def _answers(self, body: bytes, whole: bool) -> tuple[Ends, bool]:
@@ -252,7 +252,7 @@ class Exchange:
         return ends, ends.answers > 0 and expected in (None, ends.answers)
 
     def _serve(self, usage: Usage, ends: Ends) -> None:
-        request, limit, model = self._request, self._server.limit, self._model()
+        request, limit, model = self._request, self._server.limit, self._server.model(self._request)
         counted = series.of(model)
         total = usage.prompt + usage.output if ends.answers == 1 else None
         reason = None
@@ -271,21 +271,21 @@ class Exchange:
             return
         if total is None:
             series.unaccounted("several_answers")
-        asked = self._asked(usage.prompt, total)
-        if request.output is not None and asked is not None and limit is not None and asked > limit:
+        output = request.output
+        if limit is None:
+            if ends.cut or output is not None:
+                series.unaccounted("limit_unknown")
+        elif output is not None and usage.prompt + output > limit:
             counted.clamped()
-        if limit is None and (ends.cut or request.output is not None):
-            series.unaccounted("limit_unknown")
-        counted.served(usage.prompt, request.output, total, asked)
+        counted.served(usage.prompt, output, total, self._asked(usage.prompt, total))
         series.request(model, self._endpoint, "served")
 
     def _asked(self, prompt: int, total: int | None) -> int | None:
         """Prompt + requested output; what was used where the request named none."""
         request, style = self._request, self._style
-        if request.output is not None:
-            return prompt + request.output
-        if request.default_output is not None:
-            return prompt + request.default_output
+        output = request.default_output if request.output is None else request.output
+        if output is not None:
+            return prompt + output
         if not style.output or (request.output_known and style.default_output is None):
             return total
         return None
@@ -310,7 +310,7 @@ class Exchange:
         self._count("client_error" if status is not None and 400 <= status < 500 else "failed")
 
     def _refuse(self, verdict: Verdict) -> None:
-        numbers, model = verdict.numbers, self._model()
+        numbers, model = verdict.numbers, self._server.model(self._request)
         self._server.learn_limit(numbers.limit)
         series.refused(model, self._endpoint, verdict.cause)
         output = numbers.output if numbers.output is not None else self._request.output
@@ -347,8 +347,4 @@ class Exchange:
         self._count("unknown")
 
     def _count(self, outcome: str) -> None:
-        series.request(self._model(), self._endpoint, outcome)
-
-    def _model(self) -> str:
-        request = self._request
-        return self._server.model(request.model) if request.read else ""
+        series.request(self._server.model(self._request), self._endpoint, outcome)

@@ -58,17 +58,18 @@ def read_request(body: bytes, style: Style) -> Request:
     for name in style.output:
         if name in fields:
             default = None  # null is not the default in every version
-            if fields[name] is not None:
-                output = _whole(fields[name])
+            value = fields[name]
+            if value is not None:
+                output = _whole(value)
                 known = output is not None
                 break
     model, number = fields.get("model"), fields.get("n")
+    if not isinstance(model, str):
+        model = None
     answers = 1 if number is None else _whole(number)
     if several or answers is None or answers < 1:
         answers = None
-    return Request(
-        True, model if isinstance(model, str) else None, output, default, known, answers, token_ids
-    )
+    return Request(True, model, output, default, known, answers, token_ids)
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
@@ -152,10 +153,8 @@ _LISTS = {
 
 def _whole(value: object) -> int | None:
     """A whole number as vLLM's validation takes it: 20, 20.0 and "20"."""
-    if isinstance(value, bool):
-        return None
     if isinstance(value, int):
-        return value
+        return None if isinstance(value, bool) else value
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):

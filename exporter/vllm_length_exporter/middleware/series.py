@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -101,38 +101,48 @@ class ModelSeries:
     __slots__ = ("_asked", "_output", "_prompt", "_total", "_truncated", "clamped", "refused_asked")
 
     def __init__(self, model: str) -> None:
-        self._prompt = _parts(PROMPT.labels(model))
-        self._output = _parts(REQUESTED_OUTPUT.labels(model))
-        self._total = _parts(TOTAL.labels(model))
-        self._asked = _parts(ASKED.labels(model))
+        self._prompt = _observing(PROMPT.labels(model))
+        self._output = _observing(REQUESTED_OUTPUT.labels(model))
+        self._total = _observing(TOTAL.labels(model))
+        self._asked = _observing(ASKED.labels(model))
         self.refused_asked = REFUSED_ASKED.labels(model).observe
         self.clamped = CLAMPED.labels(model).inc
         self._truncated = {cause: TRUNCATED.labels(model, cause).inc for cause in TRUNCATION_CAUSES}
 
     def served(self, prompt: int, output: int | None, total: int | None, asked: int | None) -> None:
         """The lengths of an answered request, as far as they are known; `output` is what it asked for."""
-        lengths = ((self._prompt, prompt), (self._output, output), (self._total, total), (self._asked, asked))
-        for (bounds, buckets, add), length in lengths:
-            if length is not None:
-                buckets[bisect_left(bounds, length)](1)
-                add(length)
+        self._prompt(prompt)
+        if output is not None:
+            self._output(output)
+        if total is not None:
+            self._total(total)
+        if asked is not None:
+            self._asked(asked)
 
     def truncated(self, cause: str, answers: int) -> None:
         """So many answers ended for length."""
         self._truncated[cause](answers)
 
 
-def _parts(histogram: Histogram) -> tuple[Sequence[float], Sequence[Add], Add]:
-    """Bounds, buckets and sum of a histogram: bisection finds a bucket sooner than `observe`, which tries each."""
+def _observing(histogram: Histogram) -> Add:
+    """The histogram's `observe`, with the bucket found by bisection: four are written for each request."""
     try:
         bounds, buckets, total = histogram._upper_bounds, histogram._buckets, histogram._sum
     except AttributeError:  # another prometheus_client, with other insides
-        return (), (_nothing,), histogram.observe
-    return bounds, [bucket.inc for bucket in buckets], total.inc
+        return histogram.observe
+    increments, add = [bucket.inc for bucket in buckets], total.inc
+
+    def observe(length: float) -> None:
+        increments[bisect_left(bounds, length)](1)
+        add(length)
+
+    return observe
 
 
-def _nothing(amount: float) -> None:
-    pass
+def _adding(counter: Counter) -> Add:
+    """The counter's `inc`, without the checks that take longer than it does."""
+    value = getattr(counter, "_value", None)
+    return counter.inc if value is None else value.inc
 
 
 _models: dict[str, ModelSeries] = {}
@@ -154,7 +164,7 @@ def request(model: str, endpoint: str, outcome: str) -> None:
     key = (model, endpoint, outcome)
     found = _requests.get(key)
     if found is None:
-        found = _requests[key] = REQUESTS.labels(*key).inc
+        found = _requests[key] = _adding(REQUESTS.labels(*key))
     found(1)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from . import series
 from .answer import count
 from .endpoints import ENDPOINTS, GENERATING
+from .request import Request
 
 _CONFIGS = (  # where the application's state holds the model's configuration, 0.6 to 0.32
     ("openai_serving_models", "model_config"),
@@ -53,10 +54,11 @@ class Server:
             self.limit = limit
             series.LIMIT.labels("error_text").set(limit)
 
-    def model(self, requested: str | None) -> str:
-        """The label for a name in a request: one that is served, "other", or "" where no names are known."""
-        if not self._names:
+    def model(self, request: Request) -> str:
+        """The label for a request: a name that is served, "other", or "" where its name or these are unknown."""
+        if not self._names or not request.read:
             return ""
+        requested = request.model
         if not requested:
             return self._names[0]
         if requested in self._names:
