@@ -29,6 +29,8 @@ from tests.tools import binaries
 from vllm_length_exporter.moments import LENGTHS_EVERY_SECONDS
 from vllm_length_exporter.sources.http import Endpoint, HttpSource
 from vllm_length_exporter.watch import ACCEPT_PAGE, Watch
+from vllm_length_exporter.web.history import EVERY as SAMPLED
+from vllm_length_exporter.web.history import History
 
 SERVERS = 200
 DEFAULT_INTERVAL = 5  # seconds between two polls: the daemon's own
@@ -36,6 +38,7 @@ WINDOW = 300  # seconds of which every page is kept: the daemon's own
 SELDOM = 140  # seconds: keeps polls out of a measurement of scrapes
 PROMETHEUS_THEN = 0.72  # ms of CPU for one page, where the budgets were set
 POLLS = 200  # of one server, to measure a poll
+FEW = 4  # polls of a server until its memory is looked at
 STARTS = 5
 PROMETHEUS = {  # what Prometheus 3.5 sends
     "Accept": "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -128,12 +131,12 @@ def memory(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
     del pace
     resident = []
     for count in (1, SERVERS):
-        with daemon_for(fleet, folder, count, 1) as daemon:
-            asked_for(daemon, fleet, 10 * count)
+        with daemon_for(fleet, folder, count, DEFAULT_INTERVAL) as daemon:
+            asked_for(daemon, fleet, FEW * count)
             resident.append(resident_bytes(daemon.pid))
     small, large = resident
     further = (large - small) / (SERVERS - 1)
-    young, old = bytes_of(fleet, 10, 0), bytes_of(fleet, WINDOW // DEFAULT_INTERVAL, 3600 - WINDOW)
+    young, old = bytes_of(fleet, FEW, 0), bytes_of(fleet, WINDOW // DEFAULT_INTERVAL, 3600 - WINDOW)
     return [
         Figure("memory, one server", small / 1e6, "MB", 60),
         Figure(f"memory, {SERVERS} servers", large / 1e6, "MB"),
@@ -153,12 +156,15 @@ def bytes_of(fleet: Fleet, polls: int, before: float) -> float:
     first.poll()  # what all servers share is made now
     tracemalloc.start()
     unused = tracemalloc.get_traced_memory()[0]
+    history = History()
     # A page a minute leaves the same hour behind as twelve, and the recording lasts: no server stands still.
     minutes = int(before // LENGTHS_EVERY_SECONDS)
     for passed in (*[LENGTHS_EVERY_SECONDS] * minutes, *[DEFAULT_INTERVAL] * polls):
         now += passed
         for watch in watches:
             watch.poll()
+        for _ in range(int(passed // SAMPLED)):  # as the daemon does, for the page's curves
+            history.record([view for watch in watches if (view := watch.snapshot().view)], now)
     gc.collect()
     used = tracemalloc.get_traced_memory()[0] - unused
     tracemalloc.stop()
