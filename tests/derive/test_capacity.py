@@ -189,9 +189,19 @@ def test_sources_of_the_capacity_that_differ_are_said_to() -> None:
 @pytest.mark.parametrize("blocks", [80, 256, 8192, 16384, 100_003])
 def test_the_limit_is_found_again_from_size_and_concurrency(length: int, blocks: int) -> None:
     concurrency = blocks / -(-length // 16)
-    found = implied_limit(int(concurrency * length), concurrency)
+    found = implied_limit(int(concurrency * length), concurrency, blocks)
     # A server that holds less than one request leaves several lengths possible: then it says nothing.
     assert found == length if concurrency >= 1 else found in (None, length)
+
+
+@pytest.mark.parametrize(("blocks", "limit"), [(84, 4608), (97, 6272), (80, 8192 - 128)])
+def test_a_rounded_concurrency_proves_no_limit(blocks: int, limit: int) -> None:
+    concurrency = blocks / (limit // 128)
+    shown = {"block_size": 128, "num_gpu_blocks": blocks, "kv_cache_size_tokens": blocks * 128}
+    exact = page(config(**shown, kv_cache_max_concurrency=concurrency))
+    assert limits(Evidence(exact, version="0.32.0")).limits.effective == Value(limit, "cache_config")
+    rounded = page(config(**shown, kv_cache_max_concurrency=round(concurrency, 2)))
+    assert limits(Evidence(rounded, version="0.32.0")).limits.effective is None
 
 
 def test_the_api_wins_except_where_it_does_not_know_the_fit() -> None:

@@ -222,7 +222,7 @@ class Servers:
         text = text.replace('num_gpu_blocks="80"', f'num_gpu_blocks="{BLOCKS + process}"')
         text = text.replace('num_gpu_blocks_override="80"', f'num_gpu_blocks_override="{BLOCKS + process}"')
         text = text.replace('kv_cache_size_tokens="10240"', f'kv_cache_size_tokens="{capacity}"')
-        many = f'kv_cache_max_concurrency="{capacity / server.limit:.2f}"'
+        many = f'kv_cache_max_concurrency="{capacity / server.limit}"'
         return text.replace('kv_cache_max_concurrency="1.25"', many)
 
 

@@ -70,9 +70,16 @@ def limits(evidence: Evidence, config: Config | None = None) -> LimitsFound:
     )
 
 
-def implied_limit(tokens: int, concurrency: float) -> int | None:
-    """The limit L that vLLM divided by: tokens = int(concurrency x L); None where several fit (0.24+)."""
-    if tokens <= 0 or not math.isfinite(concurrency) or concurrency <= 0:
+def implied_limit(tokens: int, concurrency: float, blocks: int) -> int | None:
+    """The limit L that vLLM divided by: tokens = int(concurrency x L); None where several fit (0.24+).
+
+    The concurrency is `blocks` (of one engine, or of all) over the whole blocks of a request: where it is not, it was
+    rounded on its way, and a limit from it would be one that nobody set.
+    """
+    if tokens <= 0 or blocks <= 0 or not math.isfinite(concurrency) or concurrency <= 0:
+        return None
+    of_a_request = blocks / concurrency
+    if not math.isclose(of_a_request, round(of_a_request), rel_tol=1e-9):
         return None
     # The printed concurrency is a rounded binary fraction: allow for its last digit on both sides.
     low = math.ceil(tokens / concurrency * (1 - 1e-12) - 1e-9)
@@ -123,8 +130,9 @@ def _from_cache_config(page: Page | None) -> Value[int] | None:
     for sample in page.of(Quantity.CACHE_CONFIG) if page is not None else ():
         tokens = whole(sample.labels.get("kv_cache_size_tokens"))
         concurrency = fraction(sample.labels.get("kv_cache_max_concurrency"))
-        if tokens is not None and concurrency is not None:
-            lengths.add(implied_limit(tokens, concurrency))
+        blocks = whole(sample.labels.get("num_gpu_blocks"))
+        if tokens is not None and concurrency is not None and blocks is not None:
+            lengths.add(implied_limit(tokens, concurrency, blocks))
     length = lengths.pop() if len(lengths) == 1 else None
     return None if length is None else Value(length, "cache_config")
 
