@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -108,15 +109,15 @@ class Watch:
         self._polls_until_api = 0
         self._has_middleware = False
         self._published = ServerSnapshot(name, counts=self._state.counts)
-        self._published_at = monotonic()
+        self._good_until = math.inf
 
     def snapshot(self) -> ServerSnapshot:
         """What was published last: one immutable record.
 
-        A poll may take longer than values stay good, and a machine may have slept: then the record is made anew,
-        without what has become too old.
+        It is made anew, without what has become too old, where that happened since: the next poll may be a while
+        off or slow, and a machine may have slept.
         """
-        if self._monotonic() - self._published_at > self._pace.horizon.stale_after and self.is_tried:
+        if self._monotonic() > self._good_until:
             self._publish()
         return self._published
 
@@ -264,7 +265,10 @@ class Watch:
 
     def _publish(self) -> None:
         with self._lock:
-            now = self._published_at = self._monotonic()
+            now, stale_after = self._monotonic(), self._pace.horizon.stale_after
+            reads = (self._state.page_at, *(row.last_success_monotonic for row in self._sources.values()))
+            ends = (read + stale_after for read in reads if read is not None)
+            self._good_until = min((end for end in ends if end >= now), default=math.inf)
             self._published = ServerSnapshot(
                 server=self.name,
                 view=view(self._state, now, self._pace.horizon, self._model_config),

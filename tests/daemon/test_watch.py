@@ -131,6 +131,24 @@ def test_a_page_that_is_none_takes_the_series_away_in_time_and_logs_one_line(
         watch.close()
 
 
+def test_a_value_is_gone_when_its_time_is_up_however_late_the_next_poll_is() -> None:
+    clock, server = Clock(), Server()
+    with vllm(server) as url:
+        watch = watching(url, clock)
+        watch.poll()
+        server.page = answer(b"<html>")
+        clock.now += 14.5  # within the time of 15 s: what the failed poll publishes still holds the page
+        watch.poll()
+        assert seen(watch).limits.effective == Value(8192, "models_api")
+        clock.now += 0.4
+        assert up(watch.snapshot())
+        clock.now += 0.2
+        assert not up(watch.snapshot())
+        assert seen(watch).capacity == ()
+        assert seen(watch).limits.effective is None
+        watch.close()
+
+
 def test_gzip_that_says_so_is_read() -> None:
     packed = answer(gzip.compress(PAGE), headers="Content-Type: text/plain\r\nContent-Encoding: gzip")
     clock = Clock()
