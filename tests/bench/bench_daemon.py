@@ -41,6 +41,7 @@ POLLS = 200  # of one server, to measure a poll
 FEW = 4  # polls of a server until its memory is looked at
 RECKONED = "reckoned from its objects, without what the allocator keeps"
 STARTS = 5
+FLEET = 500  # servers on the status page
 PROMETHEUS = {  # what Prometheus 3.5 sends
     "Accept": "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
     "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
@@ -59,7 +60,7 @@ def main() -> int:
             f"set: a budget of time is {pace.pace:.1f} times as long here\n\n{HEADER}"
         )
         kept = True
-        for part in (polls, parts_of_a_poll, memory, scrapes, starts):
+        for part in (polls, parts_of_a_poll, memory, scrapes, status_pages, starts):
             for figure in part(fleet, folder, pace):
                 print(figure.row(), flush=True)
                 kept = kept and figure.kept
@@ -174,6 +175,30 @@ def bytes_of(fleet: Fleet, polls: int, before: float) -> float:
     return used / len(watches)
 
 
+def status_pages(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
+    """Time of the status page, of one server in full and of a fleet."""
+    figures = []
+    for count, path, budget in ((1, "/?server=server-0", 10), (FLEET, "/", 100)):
+        with daemon_for(fleet, folder, count, SELDOM) as daemon, requests.Session() as session:
+            get = partial(session.get, f"{daemon.base_url}{path}", timeout=30)
+            scrape = f"{daemon.base_url}/metrics"
+            daemon.wait_until(
+                lambda: limits(session.get(scrape, timeout=30).text) == count,  # noqa: B023 - called at once
+                seconds=120, what="all limits", every=1,
+            )  # fmt: skip
+            times = []
+            for _ in range(30):
+                begun = time.perf_counter()
+                answer = get()
+                times.append((time.perf_counter() - begun) * 1e3)
+                assert answer.ok, answer.status_code
+            note = f"{len(answer.content) / 1e3:.0f} kB, the slowest {max(times):.1f} ms"
+        figures.append(
+            Figure(f"a status page, {servers(count)}", statistics.median(times), "ms", budget, pace, note)
+        )
+    return figures
+
+
 def scrapes(fleet: Fleet, folder: Path, pace: Yardstick) -> list[Figure]:
     """CPU and time of a scrape as Prometheus asks for it."""
     figures = []
@@ -236,7 +261,10 @@ def limits(page: str) -> int:
 def daemon_for(fleet: Fleet, folder: Path, count: int, interval: float) -> Daemon:
     """A daemon that polls so many servers of the fleet every `interval` seconds."""
     config = folder / f"{count}-every-{interval}.yml"
-    asked = [{"name": f"server-{i}", "url": f"http://{at}"} for i, at in enumerate(fleet.addresses[:count])]
+    asked = [
+        {"name": f"server-{i}", "url": f"http://{fleet.addresses[i % len(fleet.addresses)]}"}
+        for i in range(count)
+    ]
     config.write_text(json.dumps({"servers": asked, "poll_interval": interval}))  # YAML holds JSON
     return Daemon(folder / f"{count}-every-{interval}.log", "--config", str(config))
 

@@ -24,7 +24,7 @@ from vllm_length_exporter.config import (
 )
 from vllm_length_exporter.daemon import Daemon
 from vllm_length_exporter.journal import set_up
-from vllm_length_exporter.memory import give_back_large_buffers
+from vllm_length_exporter.memory import give_back_large_buffers, share_one_heap
 from vllm_length_exporter.resume import ResumeError
 from vllm_length_exporter.watches import make_watches
 from vllm_length_exporter.web.application import Application
@@ -124,6 +124,7 @@ def check(read: Callable[[], Config]) -> None:
 def run(read: Callable[[], Config]) -> None:
     """The daemon with its web surface, until SIGTERM or SIGINT."""
     give_back_large_buffers()
+    share_one_heap()
     try:
         config = read()
         set_up(config.log_level, config.log_format)
