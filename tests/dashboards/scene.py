@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from tests.deadline import wait_for
@@ -16,15 +15,8 @@ from tests.live.daemon import Daemon
 from tests.process import free_port
 from tests.real.prometheus import Prometheus, scrape_config
 from tests.recorded import recording
-from vllm_length_exporter.recording import Player, Recording
+from vllm_length_exporter.recording import Player
 from vllm_length_exporter.standin import StandIn
-from vllm_length_exporter.vllm.names import (
-    MIDDLEWARE_ASKED_BUCKET,
-    MIDDLEWARE_CLAMPED,
-    MIDDLEWARE_REFUSED,
-    MIDDLEWARE_TOTAL_BUCKET,
-    MIDDLEWARE_TRUNCATED,
-)
 
 JOB = "vllm-length-exporter"  # as in alerts/thresholds.yml
 
@@ -37,9 +29,8 @@ EVERYTHING = {
     "refuses": "0.16.0-pressure",  # logs its refusals
     "small-limit": "0.32.0-explicit4096",
     "two-engines": "0.32.0-dp2",
-    "accounted": "0.32.0-pressure",  # with the middleware
+    "accounted": "0.32.0-accounted",  # with the middleware
 }
-WITH_MIDDLEWARE = ("accounted",)
 CHANGING = {"changing": "0.32.0-explicit4096"}  # comes back with another limit when a test says so
 # One alert that fires at once, for the boards' annotations; the real rules wait some minutes.
 RULES = {
@@ -76,7 +67,7 @@ class Scene:
         old = self._standins.pop(server)
         old.stop()
         self._standins[server] = wait_for(
-            lambda: _standin(server, name, self._logs[server], old.port),
+            lambda: _standin(name, self._logs[server], old.port),
             seconds=20,
             what=f"port {old.port} is free again",
             ignoring=(OSError,),
@@ -88,9 +79,8 @@ class Scene:
             made.stop()
 
 
-def _standin(server: str, name: str, log: Path, port: int) -> StandIn:
-    recorded = with_middleware(recording(name)) if server in WITH_MIDDLEWARE else recording(name)
-    return StandIn(Player(recorded, loop=True), log=log, port=port)
+def _standin(name: str, log: Path, port: int) -> StandIn:
+    return StandIn(Player(recording(name), loop=True), log=log, port=port)
 
 
 @contextmanager
@@ -99,7 +89,7 @@ def scene(program: Path, folder: Path, played: Mapping[str, str]) -> Iterator[Sc
     logs = {server: folder / f"{server}.log" for server in played}
     for log in logs.values():
         log.touch()
-    standins = {server: _standin(server, name, logs[server], free_port()) for server, name in played.items()}
+    standins = {server: _standin(name, logs[server], free_port()) for server, name in played.items()}
     urls = {
         server: made.url if made.player.recording.pages else f"http://127.0.0.1:{free_port()}"
         for server, made in standins.items()
@@ -131,29 +121,3 @@ def scene(program: Path, folder: Path, played: Mapping[str, str]) -> Iterator[Sc
                 yield made
             finally:
                 made.stop()
-
-
-def with_middleware(recorded: Recording) -> Recording:
-    """The recording with the series that our middleware would have added to its pages, growing from page to page."""
-    pages = tuple(
-        (at, text if text is None else text + _middleware_series(index))
-        for index, (at, text) in enumerate(recorded.pages)
-    )
-    return replace(recorded, pages=pages)
-
-
-def _middleware_series(step: int) -> str:
-    counters = {
-        f'{MIDDLEWARE_REFUSED}{{cause="prompt_too_long"}}': step // 3,
-        f'{MIDDLEWARE_TRUNCATED}{{cause="context_full"}}': step // 4,
-        f'{MIDDLEWARE_TRUNCATED}{{cause="max_tokens"}}': step,
-        MIDDLEWARE_CLAMPED: step // 2,
-    }
-    lines = []
-    for series, value in counters.items():
-        lines += [f"# TYPE {series.partition('{')[0]} counter", f"{series} {float(value)}"]
-    for bucket in (MIDDLEWARE_TOTAL_BUCKET, MIDDLEWARE_ASKED_BUCKET):
-        lines.append(f"# TYPE {bucket.removesuffix('_bucket')} histogram")
-        shares = (("1000", 1), ("2000", 3), ("5000", 5), ("8192", 6), ("+Inf", 6))
-        lines += [f'{bucket}{{le="{edge}"}} {float(step * share)}' for edge, share in shares]
-    return "\n".join(lines) + "\n"

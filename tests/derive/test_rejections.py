@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,22 @@ def test_the_log_of_0_16_gives_what_the_client_saw(name: str) -> None:
     assert seen.rejections_observable == "exact"
     assert {row.cause: row.count for row in seen.rejections if row.count} == expected
     assert sum(expected.values()) == 7
+
+
+def test_the_middleware_gives_what_the_client_saw() -> None:
+    """0.32 serves what is over the limit only together, and cuts it to fit."""
+    limit, seen, events = 8192, last_view("0.32.0-accounted"), truth("0.32.0-accounted")["events"]
+    refused = [KINDS[event["kind"]] for event in events if event["status"] == 400 and event["kind"] in KINDS]
+    served = [event for event in events if event["status"] == 200]
+    cut = [event["usage"]["total_tokens"] == limit for event in served if event["finish"] == "length"]
+    assert seen.rejections_observable == "exact"
+    assert {row.evidence for row in seen.rejections} == {"middleware"}
+    assert {row.cause: row.count for row in seen.rejections if row.count} == dict(Counter(refused))
+    assert dict(Counter(refused)) == {"prompt_too_long": 2, "output_too_long": 2, "no_room_for_output": 1}
+    assert seen.clamped_requests == sum(event["kind"].startswith("sum_over_limit") for event in served) == 2
+    assert seen.truncations_by_cause == (
+        ("context_full", cut.count(True)), ("max_tokens", cut.count(False)), ("unknown", 0),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["0.26.0-pressure", "0.32.0-pressure", "0.32.0-dp2", "0.32.0-api2"])

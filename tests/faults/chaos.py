@@ -224,9 +224,19 @@ class Chaos:
 
     def _full_disk(self) -> None:
         blocked = self.state / "resume.json.new"
-        with suppress(FileNotFoundError):
-            blocked.unlink()
-        blocked.symlink_to("/dev/full")
+
+        def fill() -> bool:
+            """Not in the middle of a write: the file would be another one than the exporter began."""
+            self.exporter.freeze()
+            try:
+                if blocked.exists():
+                    return False
+                blocked.symlink_to("/dev/full")
+                return True
+            finally:
+                self.exporter.thaw()
+
+        wait_for(fill, seconds=30, what="the exporter writes no state")
         self._watch(7)
         blocked.unlink()
 

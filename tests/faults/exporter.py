@@ -10,6 +10,7 @@ from pathlib import Path
 
 import requests
 
+from tests.deadline import wait_for
 from tests.exposition import Page
 from tests.live.daemon import Daemon
 from tests.process import Process
@@ -50,7 +51,14 @@ class Exporter(Daemon):
         return Page(reply.text)
 
     def freeze(self) -> None:
+        """Returns once it stands still."""
         self.signal(signal.SIGSTOP)
+        status = Path(f"/proc/{self.pid}/stat")
+        wait_for(
+            lambda: status.read_text().rpartition(")")[2].split()[0] == "T",
+            seconds=10,
+            what="it stands still",
+        )
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
