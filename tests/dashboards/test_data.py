@@ -12,6 +12,7 @@ from dashboards.substitution import Substitution
 from tests.conftest import Tool
 from tests.dashboards.boards import ALL_ANNOTATIONS, ALL_PANELS, ALL_QUERIES, Asked, boards
 from tests.dashboards.scene import CHANGING, EVERYTHING, Scene, scene
+from tests.deadline import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -95,12 +96,15 @@ def test_the_variables_offer_every_server_and_engine(played: Scene) -> None:
                 variable["query"]["query"].removeprefix("label_values(").removesuffix(")").rpartition(", ")
             )
             # Grafana asks for the values of the board's time, not of this moment
-            found = played.prometheus.query(
-                f"count by ({label}) (last_over_time({Substitution()(series)}[5m]))"
+            query = f"count by ({label}) (last_over_time({Substitution()(series)}[5m]))"
+            expected = {"server": set(played.servers), "model_name": {"tiny"}, "engine": {"0", "1"}}[label]
+            wait_for(
+                lambda query=query, label=label, expected=expected: (  # type: ignore[misc]
+                    expected <= {row["metric"].get(label) for row in played.prometheus.query(query)}
+                ),
+                seconds=SECONDS,
+                what=f"{expected} for {variable['name']} of {board['title']}",
             )
-            offered = {row["metric"].get(label) for row in found}
-            expected = {"server": set(played.servers), "model_name": {"tiny"}, "engine": {"0", "1"}}
-            assert expected[label] <= offered
 
 
 @pytest.mark.parametrize(
