@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from vllm_length_exporter.vllm.events import FieldValue, RefusalCause
 
 REFUSED = 400  # the status of a refusal for length, as the client and the access log see it
-# Seen on 0.20.2 and 0.26.0: Anthropic's endpoint answers a refusal as a fault of its own.
+# Anthropic's endpoint answered a refusal as a fault of its own on 0.20.2 and 0.26.0; on 0.32.0 it is a 400.
 REFUSED_AS_FAULT = {"/v1/messages": 500}
 # How the paths begin whose requests can be refused for length.
 REFUSING_PATHS = (
