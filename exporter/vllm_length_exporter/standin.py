@@ -19,6 +19,7 @@ from werkzeug.wrappers import Request, Response
 
 from vllm_length_exporter.recording import Player
 from vllm_length_exporter.settings.values import Duration
+from vllm_length_exporter.web.streams import QuietConnection
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -70,6 +71,10 @@ def _text(lines: Iterable[str]) -> bytes:
     return "".join(line + "\n" for line in lines).encode()
 
 
+class _Server(Server):
+    ConnectionClass = QuietConnection
+
+
 class StandIn:
     """Serves `player` on `host:port` (port 0: any) and appends its log to `log`.
 
@@ -95,7 +100,7 @@ class StandIn:
         self._server: Server | None = None
         self.host, self.port = host, port
         if player.recording.pages:
-            self._server = Server(
+            self._server = _Server(
                 (host, port),
                 self._answer,
                 numthreads=2,

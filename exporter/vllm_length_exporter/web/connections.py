@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cheroot import errors
-from cheroot.makefile import MakeFile
-from cheroot.server import HTTPConnection, HTTPRequest
+from cheroot.server import HTTPRequest
 from cheroot.ssl import Adapter
 from cheroot.wsgi import Server as WsgiServer
+
+from vllm_length_exporter.web.streams import QuietConnection, make_file
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -60,13 +61,13 @@ class Request(HTTPRequest):
         self.conn.is_reading = False
 
 
-class Connection(HTTPConnection):
+class Connection(QuietConnection):
     """A connection with the time its exchange began, that does its own TLS handshake."""
 
     RequestHandlerClass = Request
     server: Server
 
-    def __init__(self, server: Server, sock: socket.socket, makefile: Callable[..., Any] = MakeFile) -> None:
+    def __init__(self, server: Server, sock: socket.socket, makefile: Callable[..., Any] = make_file) -> None:
         super().__init__(server, sock, makefile)
         self.is_reading = True
         self.begun: float | None = None  # monotonic; None between two exchanges
@@ -142,7 +143,7 @@ class TlsAdapter(Adapter):
         return {"wsgi.url_scheme": "https", "HTTPS": "on"}
 
     def makefile(self, sock: socket.socket, mode: str = "r", bufsize: int = io.DEFAULT_BUFFER_SIZE) -> Any:
-        return MakeFile(sock, mode, bufsize)
+        return make_file(sock, mode, bufsize)
 
 
 class Server(WsgiServer):
