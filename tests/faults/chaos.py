@@ -65,7 +65,9 @@ class Chaos:
             stack.callback(self.exporter.terminate)
             self.exporter.begin()
             self._wait_ready()
-            self.checker = Checker(self.exporter, [*self.servers, *self.logging], self.logs)
+            self.checker = Checker(
+                self.exporter, [*self.servers, *self.logging], self.logs, lambda: self.vllm.lagged_at
+            )
             writer = threading.Thread(target=self._refuse_now_and_then)
             writer.start()
             stack.callback(writer.join)

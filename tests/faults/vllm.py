@@ -25,6 +25,7 @@ LIMIT, LIMIT_STEP = 4096, 128  # tokens: of the first process, and by how much e
 BLOCKS, BLOCK_SIZE = 80, 128
 VERSIONS = ("0.32.0", "0.31.0", "0.30.0")
 REMEMBERED = 400  # pages
+LAG = 0.5  # seconds: half of what the exporter waits for an answer
 
 
 class Mode(StrEnum):
@@ -79,6 +80,7 @@ class Servers:
         self._begun = time.time()
         text = recorded.pages("0.32.0-pressure")[20][1]
         self._template = text
+        self.lagged_at = 0.0  # monotonic: when these servers themselves last had no processor to answer with
 
     # --- from the test's thread
 
@@ -120,10 +122,17 @@ class Servers:
             await self._listen(server)
         self._ready.set()
         try:
-            await asyncio.Event().wait()
+            await self._watch_lag()
         finally:
             for listening in self._listening.values():
                 listening.close()
+
+    async def _watch_lag(self) -> None:
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0.1)
+            if time.monotonic() - begun > LAG:
+                self.lagged_at = time.monotonic()
 
     async def _listen(self, server: Vllm) -> None:
         listening = await asyncio.start_server(
