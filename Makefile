@@ -30,7 +30,7 @@ endef
 
 # the gates run one after another, whatever -j says
 .NOTPARALLEL:
-.PHONY: help demo test lint unit slow bench endure audit generate tools lock clean format
+.PHONY: help demo test lint unit slow bench endure oldest audit generate tools lock clean format
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -70,6 +70,12 @@ generate: $(DEVELOPMENT) ## rules, boards, reference, golden pages and packaged 
 
 endure: $(DEVELOPMENT) ## 30 minutes of mixed faults, with their table; MINUTES=3 for fewer
 	@$(BIN)/python -m tests.faults --minutes $(or $(MINUTES),30)
+
+oldest: tools ## the fast tests with the oldest version of each package that pyproject.toml allows
+	@tests/tools/create_venv.sh .cache/oldest >/dev/null
+	@$(BIN)/uv pip compile pyproject.toml --extra docker --quiet --resolution lowest-direct --output-file .cache/oldest.txt >/dev/null
+	@.cache/oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint .cache/oldest.txt --editable '.[dev,dashboards]'
+	@.cache/oldest/bin/python -m pytest -q -m 'not slow and not endurance'
 
 audit: $(DEVELOPMENT) ## known vulnerabilities of what the image installs; asks the database of PyPI, so needs the network
 	@$(BIN)/uv tool run pip-audit --require-hashes --disable-pip --requirement exporter/requirements.txt
