@@ -13,14 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from vllm_length_exporter.histogram import Histogram, histogram
-from vllm_length_exporter.vllm.events import RefusalCause
-from vllm_length_exporter.vllm.names import (
-    MIDDLEWARE_ASKED_BUCKET,
-    MIDDLEWARE_CLAMPED,
-    MIDDLEWARE_REFUSED,
-    MIDDLEWARE_TOTAL_BUCKET,
-    Quantity,
-)
+from vllm_length_exporter.vllm import accounts
+from vllm_length_exporter.vllm.names import MIDDLEWARE_ASKED_BUCKET, MIDDLEWARE_TOTAL_BUCKET, Quantity
 from vllm_length_exporter.vllm.page import Page
 
 LENGTHS_EVERY_SECONDS = 60.0  # one snapshot of the length histograms a minute is kept
@@ -111,13 +105,7 @@ def moment(
 
 def moment_of(page: Page, refusals: Mapping[str, int], at: float, before: Moment | None) -> Moment:
     """What this page said; `refusals` by cause are the log's, where the page has none of the middleware."""
-    refused: dict[str, float] = dict(refusals)
-    if page.middleware:
-        refused = {}
-        for sample in page.middleware.get(MIDDLEWARE_REFUSED, ()):
-            cause = sample.labels.get("cause", RefusalCause.OTHER)
-            refused[cause] = refused.get(cause, 0.0) + sample.value
-    clamped = sum(sample.value for sample in page.middleware.get(MIDDLEWARE_CLAMPED, ()))
+    accounted = accounts.refused(page)
     return moment(
         at,
         {
@@ -128,8 +116,8 @@ def moment_of(page: Page, refusals: Mapping[str, int], at: float, before: Moment
         },
         page.by_engine(Quantity.PREEMPTIONS),
         finished=sum(sample.value for sample in page.of(Quantity.FINISHED)),
-        refused=refused,
-        clamped=clamped if page.middleware else None,
+        refused=refusals if accounted is None else accounted,
+        clamped=accounts.clamped(page),
         before=before,
     )
 

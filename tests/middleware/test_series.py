@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.samples import Sample
 
 from vllm_length_exporter.middleware import series
@@ -16,7 +16,11 @@ def histogram(buckets: tuple[float, ...] = series.BUCKETS) -> Histogram:
     return Histogram("lengths", "Lengths.", ["model"], buckets=buckets, registry=CollectorRegistry())
 
 
-def samples(of: Histogram) -> list[Sample]:
+def counter() -> Counter:
+    return Counter("requests", "Requests.", ["model"], registry=CollectorRegistry())
+
+
+def samples(of: Counter | Histogram) -> list[Sample]:
     return [sample for family in of.collect() for sample in family.samples if "_created" not in sample.name]
 
 
@@ -45,3 +49,29 @@ def test_a_histogram_with_other_insides_observes_by_itself() -> None:
     other = Other("lengths", "Lengths.", buckets=series.BUCKETS, registry=None)
     series._observing(other)(700)
     assert seen == [700]
+
+
+def test_adding_counts_as_inc_does() -> None:
+    ours, theirs = counter(), counter()
+    for number in (1, 3):
+        series._adding(ours.labels("tiny"))(number)
+        theirs.labels("tiny").inc(number)
+    assert samples(ours) == samples(theirs)
+
+
+def test_a_counter_with_other_insides_counts_by_itself() -> None:
+    class Other(Counter):
+        @property
+        def _value(self) -> object:
+            raise AttributeError("_value")
+
+        @_value.setter
+        def _value(self, value: object) -> None:
+            pass
+
+        def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
+            seen.append(amount)
+
+    seen: list[float] = []
+    series._adding(Other("requests", "Requests.", registry=None))(2)
+    assert seen == [2]

@@ -6,6 +6,7 @@ import ssl
 import threading
 import time
 import tracemalloc
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -108,6 +109,11 @@ def test_chunks_are_joined() -> None:
 SHORT = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 500
 HUGE_HEADER = b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n"
 BOMB = gzip.compress(bytes(64 * 1024 * 1024), 9)
+TAILED = zlib.compress(bytes(200_000)) + b"tail"
+DEFLATED_WITH_A_TAIL = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: deflate\r\n\r\n"
+    b"%x\r\n%s\r\n0\r\n\r\n" % (len(TAILED), TAILED)
+)
 CASES: dict[str, tuple[Behaviour, FetchFailure, str]] = {
     "404": (always(answer(b"no", "404 Not Found")), FetchFailure.STATUS, "answers 404; nothing is served"),
     "401": (
@@ -148,6 +154,16 @@ CASES: dict[str, tuple[Behaviour, FetchFailure, str]] = {
         FetchFailure.CUT,
         "ended in the middle of the answer",
     ),
+    "chunk size without end": (
+        once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 60_000_000),
+        FetchFailure.PROTOCOL,
+        "the answer is not HTTP",
+    ),
+    "deflate in chunks with a tail": (
+        always(DEFLATED_WITH_A_TAIL),
+        FetchFailure.PROTOCOL,
+        "encoding 'deflate', only gzip was offered",
+    ),
     "cut gzip": (
         always(answer(gzip.compress(PAGE)[:100], headers="Content-Encoding: gzip")),
         FetchFailure.CUT,
@@ -177,7 +193,7 @@ def test_a_bad_answer_is_one_line_and_its_kind(case: str) -> None:
             assert error.status == int(case)
 
 
-@pytest.mark.parametrize("case", ["gzip bomb", "60 MB page of unknown length"])
+@pytest.mark.parametrize("case", ["gzip bomb", "60 MB page of unknown length", "chunk size without end"])
 def test_no_more_than_the_cap_is_held_in_memory(case: str) -> None:
     with faulty_server(CASES[case][0]) as server:
         tracemalloc.start()

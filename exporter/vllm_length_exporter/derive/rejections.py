@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vllm_length_exporter.server import ServerState
+from vllm_length_exporter.vllm import accounts
 from vllm_length_exporter.vllm.events import RefusalCause
-from vllm_length_exporter.vllm.names import (
-    MIDDLEWARE_CLAMPED,
-    MIDDLEWARE_REFUSED,
-    MIDDLEWARE_TRUNCATED,
-    Quantity,
-)
+from vllm_length_exporter.vllm.names import Quantity
 from vllm_length_exporter.vllm.page import Page
 from vllm_length_exporter.vllm.refusals import REFUSED_AS_FAULT, REFUSING_PATHS
 from vllm_length_exporter.vllm.release import within
@@ -21,7 +18,6 @@ from .values import Rejections, Unknown
 
 EXACT, UPPER_BOUND, NONE = "exact", "upper_bound", "none"
 LEVELS = (EXACT, UPPER_BOUND, NONE)
-TRUNCATION_CAUSES = ("context_full", "max_tokens", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +56,13 @@ def refusal_log(version: str | None) -> RefusalLog | None:
 def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
     """The best evidence that this server offers: middleware, then its log, then a bound."""
     page = evidence.page
-    if page is not None and page.middleware:  # its counters show only once they have counted
-        return RejectionsFound(EXACT, _from_middleware(page))
+    accounted = accounts.refused(page) if page is not None else None
+    if accounted is not None:
+        return RejectionsFound(EXACT, _counted(accounted, "middleware"))
     version = evidence.vllm_version
     row = refusal_log(version[0] if version else None)
     if state.log_seen and row is not None and row.in_log:
-        return RejectionsFound(EXACT, _from_log(state))
+        return RejectionsFound(EXACT, _counted(state.counts.refusals, "server_log"))
     bound = _bound(page, state, row)
     if bound is None:
         return RejectionsFound(NONE, unknown=(Unknown("rejections", "the middleware, or the server's log"),))
@@ -78,36 +75,17 @@ def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
 
 def truncations_by_cause(evidence: Evidence) -> tuple[tuple[str, int], ...]:
     """Answers cut for length by cause; empty without the middleware."""
-    page = evidence.page
-    if page is None or not page.middleware:
-        return ()
-    counts = dict.fromkeys(TRUNCATION_CAUSES, 0)
-    for sample in page.middleware.get(MIDDLEWARE_TRUNCATED, ()):
-        cause = sample.labels.get("cause", "unknown")
-        counts[cause if cause in counts else "unknown"] += int(sample.value)
-    return tuple(counts.items())
+    counts = accounts.truncated(evidence.page) if evidence.page is not None else None
+    return tuple((counts or {}).items())
 
 
 def clamped_requests(evidence: Evidence) -> int | None:
     """Requests whose output budget was cut to fit; None without the middleware."""
-    page = evidence.page
-    if page is None or not page.middleware:
-        return None
-    return int(sum(sample.value for sample in page.middleware.get(MIDDLEWARE_CLAMPED, ())))
+    return accounts.clamped(evidence.page) if evidence.page is not None else None
 
 
-def _from_log(state: ServerState) -> tuple[Rejections, ...]:
-    counts = state.counts.refusals
-    return tuple(Rejections(str(cause), "server_log", counts.get(str(cause), 0)) for cause in RefusalCause)
-
-
-def _from_middleware(page: Page) -> tuple[Rejections, ...]:
-    counts = dict.fromkeys((str(cause) for cause in RefusalCause), 0)
-    for sample in page.middleware.get(MIDDLEWARE_REFUSED, ()):
-        cause = sample.labels.get("cause", RefusalCause.OTHER)
-        known = cause if cause in counts else str(RefusalCause.OTHER)
-        counts[known] += int(sample.value)
-    return tuple(Rejections(cause, "middleware", count) for cause, count in counts.items())
+def _counted(counts: Mapping[str, int], evidence: str) -> tuple[Rejections, ...]:
+    return tuple(Rejections(str(cause), evidence, counts.get(str(cause), 0)) for cause in RefusalCause)
 
 
 def _bound(page: Page | None, state: ServerState, row: RefusalLog | None) -> tuple[str, int] | None:
