@@ -45,8 +45,6 @@ MISTAKES = {
         "notify.critical[0]: expected one of webhook, pagerduty, slack, email, got 'pager'"
     ),
     "severity: {}": "severity: unknown key",
-    "a: [": "line 1: expected the node content, but found '<stream end>'",
-    "selector: ''\nselector: ''": "line 1: 'selector' stands twice",
     "selector: cluster=prod": 'selector: expected matchers such as cluster="prod"',
     'selector: \'a="b"} or up{c="d"\'': "selector: expected matchers such as",
     "ignored_servers: ['a\"b']": "ignored_servers[0]: expected str matching regex",
@@ -87,10 +85,29 @@ def test_a_mistake_is_one_line_with_file_and_key(text: str, tmp_path: Path) -> N
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    assert complaint(tmp_path / "none.yml") == f"{tmp_path / 'none.yml'}: No such file or directory"
-    assert complaint(tmp_path) == f"{tmp_path}: Is a directory"
+    absent = tmp_path / "none.yml"
+    assert complaint(absent) == f"{absent}: cannot be read: No such file or directory"
+    assert complaint(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
     (tmp_path / "latin.yml").write_bytes(b"# caf\xe9\n")
-    assert complaint(tmp_path / "latin.yml") == f"{tmp_path / 'latin.yml'}: not UTF-8 at byte 5"
+    assert (
+        complaint(tmp_path / "latin.yml") == f"{tmp_path / 'latin.yml'}:1: expected UTF-8, got the byte 0xe9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "2: expected YAML: while parsing a flow node, did not find expected node content"),
+        ("selector: ''\nselector: ''", "2: selector: expected once, is also in line 1"),
+        ("[" * 200 + "]" * 200, "1: expected YAML: nested more than 100 deep"),
+    ],
+    ids=["open list", "key twice", "nested without end"],
+)
+def test_what_is_no_yaml_is_one_line_with_its_place(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yml"
+    path.write_text(text, encoding="utf-8")
+    assert complaint(path).startswith(f"{path}:{words}")
+    assert "\n" not in complaint(path)
 
 
 def test_a_file_may_hold_just_what_differs(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+
+from vllm_length_exporter.settings.document import read_or_empty
+from vllm_length_exporter.settings.mistake import ConfigError
 
 from .thresholds import INTEGRATIONS, Thresholds
 
@@ -37,30 +39,12 @@ def read(path: Path = DEFAULTS) -> Thresholds:
         raise ThresholdsError(f"{path}: {_complaint(str(error), merged)}") from error
 
 
-class _Loader(yaml.SafeLoader):
-    """A key that stands twice is a mistake: YAML itself takes the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((key for index, key in enumerate(keys) if key in keys[:index]), None)
-        if twice is not None:
-            raise yaml.MarkedYAMLError(problem=f"{twice!r} stands twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def _document(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise ThresholdsError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ThresholdsError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}: " if mark is not None else ""
-        raise ThresholdsError(f"{path}: {where}{error.problem or 'not YAML'}") from error
-    except yaml.YAMLError as error:
-        raise ThresholdsError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        document = read_or_empty(path)
+    except ConfigError as error:
+        raise ThresholdsError(str(error)) from error
+    loaded = None if document is None else document.content
     if loaded is None:
         return {}
     if not isinstance(loaded, dict):
