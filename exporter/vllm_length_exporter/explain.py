@@ -14,6 +14,7 @@ from vllm_length_exporter.remedies.log import LOG_REMEDIES, version_notes
 from vllm_length_exporter.remedies.remedy import Context, Fields, Remedy
 from vllm_length_exporter.remedies.request import other_refusal
 from vllm_length_exporter.remedies.start import other_failure
+from vllm_length_exporter.terminal import lines
 from vllm_length_exporter.vllm.events import Event, EventName, FieldValue
 from vllm_length_exporter.vllm.lines import events as log_events
 from vllm_length_exporter.vllm.messages import Kind
@@ -115,20 +116,20 @@ def explain(text: str) -> Explanation:
 
 def explain_text(explanation: Explanation) -> str:
     """The explanation for a reader at a terminal."""
-    lines = [explanation.summary]
+    rows = [explanation.summary]
     if explanation.kind == "unknown":
-        return "\n".join(lines)
-    lines += ["", f"kind     {explanation.kind}, cause {explanation.cause}, message {explanation.id}"]
-    lines += [f"change   {_WHO[explanation.who]}"]
+        return lines(rows)
+    rows += ["", f"kind     {explanation.kind}, cause {explanation.cause}, message {explanation.id}"]
+    rows += [f"change   {_WHO[explanation.who]}"]
     if explanation.numbers:
-        lines += ["", "In the text"]
+        rows += ["", "In the text"]
         width = max(map(len, explanation.numbers))
-        lines += [f"  {key:{width}}  {_shown(key, value)}" for key, value in explanation.numbers.items()]
+        rows += [f"  {key:{width}}  {_shown(key, value)}" for key, value in explanation.numbers.items()]
     if explanation.advice:
-        lines += ["", "What to do", *(f"  - {advice}" for advice in explanation.advice)]
+        rows += ["", "What to do", *(f"  - {advice}" for advice in explanation.advice)]
     if explanation.versions:
-        lines += ["", "Across versions", *(f"  - {note}" for note in explanation.versions)]
-    return "\n".join(lines)
+        rows += ["", "Across versions", *(f"  - {note}" for note in explanation.versions)]
+    return lines(rows)
 
 
 _WHO = {

@@ -18,6 +18,8 @@ from typing import IO
 
 import msgspec
 
+from vllm_length_exporter.terminal import escaped
+
 PACKAGE = "vllm_length_exporter"
 FORMATS = ("logfmt", "json")
 OWN_KEYS = frozenset({"ts", "level", "logger", "msg", "error", "trace"})
@@ -82,11 +84,7 @@ def _plain(value: object) -> object:
 def _quoted(text: str) -> str:
     if text and BARE.issuperset(text):
         return text
-    return '"' + "".join(_ESCAPES.get(character) or _escaped(character) for character in text) + '"'
+    return '"' + "".join(_ESCAPES.get(character) or escaped(character) for character in text) + '"'
 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else f"\\u{ord(character):04x}"

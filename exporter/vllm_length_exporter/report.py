@@ -17,6 +17,7 @@ from vllm_length_exporter.derive.values import (
     Startup,
     Value,
 )
+from vllm_length_exporter.terminal import lines
 
 GIB = 1 << 30
 LIMIT_KEYS = ("effective", "requested", "window", "max_num_batched_tokens", "max_num_seqs")
@@ -80,7 +81,7 @@ def worst(views: Iterable[ServerView]) -> Severity | None:
 
 def as_text(views: Sequence[ServerView]) -> str:
     """What a person reads: the length budget, the KV cache, what holds requests back, and what to do."""
-    return "\n\n".join("\n".join(_text(view)) for view in views) + "\n"
+    return "\n".join(lines(_text(view)) for view in views)
 
 
 def _pair(value: Value[Any] | None) -> dict[str, Any] | None:

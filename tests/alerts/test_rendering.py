@@ -137,7 +137,7 @@ def test_other_windows_bring_their_own_recording_rules(text: str, tmp_path: Path
 
 @pytest.mark.parametrize(("arguments", "said"), [
     ((), "--output: which folder to render into?"),
-    (("--thresholds", "none.yml", "--output", "out"), "none.yml: No such file or directory"),
+    (("--thresholds", "none.yml", "--output", "out"), "none.yml: cannot be read: No such file or directory"),
     (("--output", "file"), "file"),
 ])  # fmt: skip
 def test_bad_use_is_one_line_and_ends_with_2(

@@ -89,6 +89,18 @@ def test_text_names_the_limits_and_what_to_do(tmp_path: Path) -> None:
         assert part in result.stdout
 
 
+def test_what_a_server_calls_itself_is_on_one_line_and_steers_no_terminal(tmp_path: Path) -> None:
+    """A server's page is not to be trusted: its model's name may hold line ends and escape sequences."""
+    page = pages("0.32.0-pressure")[-1][1]
+    (tmp_path / "metrics.txt").write_text(
+        page.replace('model_name="tiny"', 'model_name="a\x1b[31m\\n  [critical] false: forged"')
+    )
+    result = doctor("--metrics", str(tmp_path / "metrics.txt"))
+    first = result.stdout.splitlines()[0]
+    assert first.endswith("model a\\u001b[31m\\u000a  [critical] false: forged")
+    assert not [line for line in result.stdout.split("\n") if line.startswith("  [critical]")]
+
+
 def test_why_the_limit_is_what_it_is(tmp_path: Path) -> None:
     steps = {step["step"]: step for step in answer(*files("0.16.0-kvauto", tmp_path))["why"]}
     assert list(steps) == ["window", "requested", "auto_fit", "capacity", "effective"]

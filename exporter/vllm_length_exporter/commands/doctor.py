@@ -13,6 +13,7 @@ from vllm_length_exporter.commands.option import UnusableInput, format_option, o
 from vllm_length_exporter.derive.values import Severity
 from vllm_length_exporter.inspection import Inspection, NothingRecognisedError
 from vllm_length_exporter.sources.http import Endpoint, FetchError, HttpSource
+from vllm_length_exporter.terminal import complain
 from vllm_length_exporter.vllm.model_config import ModelConfigError
 from vllm_length_exporter.vllm.models import AnswerError
 from vllm_length_exporter.vllm.page import PageError
@@ -72,7 +73,7 @@ def doctor(
     try:
         view = inspection.view()
     except NothingRecognisedError as error:
-        click.echo(f"vllm-length-exporter: {error}", err=True)
+        complain(str(error))
         sys.exit(NOTHING_RECOGNISED)
     if shape == "json":
         click.echo(report.as_json([view]))
@@ -94,13 +95,13 @@ def _ask(inspection: Inspection, url: str, token_file: Path | None) -> None:
         inspection.ask(source)
     except (FetchError, PageError) as error:
         message = str(error) if isinstance(error, FetchError) else f"{endpoint.address('/metrics')}: {error}"
-        click.echo(f"vllm-length-exporter: {message}", err=True)
+        complain(message)
         if not inspection.has_log:
             sys.exit(2)
     finally:
         source.close()
     for complaint in inspection.complaints:
-        click.echo(f"vllm-length-exporter: {complaint}", err=True)
+        complain(complaint)
 
 
 def _host(url: str) -> str:

@@ -31,7 +31,7 @@ def explain(message: tuple[str, ...], file: str | None, shape: str) -> None:
     if shape == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(explanation.as_json()), indent=2))
     else:
-        click.echo(explain_text(explanation).rstrip("\n"))
+        click.echo(explain_text(explanation), nl=False)
     if explanation.kind == "unknown":
         sys.exit(NOTHING_RECOGNISED)
 

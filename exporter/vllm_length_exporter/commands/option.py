@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from vllm_length_exporter.terminal import complain
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 ENVIRONMENT_PREFIX = "VLLM_LENGTH_"
@@ -37,4 +39,4 @@ class UnusableInput(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"vllm-length-exporter: {self.format_message()}", file=file, err=file is None)
+        complain(self.format_message(), file)

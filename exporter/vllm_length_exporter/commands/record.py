@@ -16,6 +16,7 @@ from vllm_length_exporter.recording import Writer
 from vllm_length_exporter.settings.values import Duration
 from vllm_length_exporter.sources.http import HttpSource
 from vllm_length_exporter.sources.logs.lines import LogError
+from vllm_length_exporter.terminal import complain
 from vllm_length_exporter.watches import endpoint, log_source
 
 NOTHING_RECOGNISED = 3
@@ -94,7 +95,7 @@ def record(
         raise UnusableInput(f"{output}: cannot be written: {error.strerror}") from error
     recorder = Recorder(
         source, writer, lines, interval=interval, keep_text=keep_text,
-        complain=lambda text: click.echo(f"vllm-length-exporter: {text}", err=True),
+        complain=complain,
     )  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: recorder.stop())
@@ -115,5 +116,5 @@ def record(
         f"{'' if keep_text else ' (redacted)'}, {size} bytes"
     )
     if not tally.pages and not tally.lines:
-        click.echo(f"vllm-length-exporter: {url} gave no page and no log line", err=True)
+        complain(f"{url} gave no page and no log line")
         sys.exit(NOTHING_RECOGNISED)

@@ -13,6 +13,7 @@ import msgspec
 
 from vllm_length_exporter.settings.document import read_or_empty
 from vllm_length_exporter.settings.mistake import ConfigError
+from vllm_length_exporter.terminal import escaped
 
 from .thresholds import INTEGRATIONS, Thresholds
 
@@ -59,7 +60,7 @@ _FREE = ("labels",)
 def _over(base: Mapping[str, Any], edit: Mapping[Any, Any], path: Path, place: str) -> dict[str, Any]:
     merged = dict(base)
     for key, value in edit.items():
-        where = f"{place}{key}"
+        where = escaped(f"{place}{key}")
         if key not in base:
             near = difflib.get_close_matches(str(key), list(base), 1)
             known = (

@@ -24,6 +24,7 @@ from vllm_length_exporter.planner.reading import read_document, read_model
 from vllm_length_exporter.planner.rules import NEWEST, OLDEST
 from vllm_length_exporter.planner.settings import GIB, Device, Settings
 from vllm_length_exporter.planner.workload import workload
+from vllm_length_exporter.terminal import complain
 from vllm_length_exporter.vllm.numbers import human
 
 ENVIRONMENT_PREFIX = "VLLM_LENGTH_"
@@ -47,7 +48,7 @@ class Unplannable(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"vllm-length-exporter: {self.format_message()}", file=file, err=file is None)
+        complain(self.format_message(), file)
 
 
 class Tokens(click.ParamType[int]):

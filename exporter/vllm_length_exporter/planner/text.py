@@ -9,13 +9,14 @@ from vllm_length_exporter.planner.cost import Cost
 from vllm_length_exporter.planner.plan import Plan
 from vllm_length_exporter.planner.settings import GIB
 from vllm_length_exporter.planner.weights import Span
+from vllm_length_exporter.terminal import lines
 
 Row = tuple[str, ...]
 
 
 def as_text(plan: Plan, cost: Cost | None = None) -> str:
     """Facts first, then tables, then what to set."""
-    return "\n".join(_text(plan, cost)) + "\n"
+    return lines(_text(plan, cost))
 
 
 def _text(plan: Plan, cost: Cost | None) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vllm_length_exporter.terminal import escaped
+
 KeyPath = tuple[str | int, ...]
 
 
@@ -18,8 +20,8 @@ class KeyedError(ValueError):
 
 
 def dotted(path: KeyPath) -> str:
-    """`("servers", 0, "url")` as a person writes it: `servers[0].url`."""
+    """`("servers", 0, "url")` as a person writes it: `servers[0].url`; on one line, whatever the keys are."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
+    return escaped(text)
