@@ -43,6 +43,7 @@ _ASKED_FIRST = (
     EventName.PREEMPTED,
     EventName.STATISTICS,
     EventName.WINDOW,
+    EventName.DRAFT_LIMIT,
     EventName.AUTO_FIT,
     EventName.KV_CAPACITY,
     EventName.KV_BLOCKS,
@@ -227,7 +228,9 @@ def _known(told: Iterable[Event]) -> dict[str, FieldValue]:
     return known
 
 
-_LIMIT_RANK = {EventName.MODEL_LENGTH: 1, EventName.KV_CAPACITY: 2, EventName.AUTO_FIT: 3}
+_LIMIT_RANK = {
+    EventName.MODEL_LENGTH: 1, EventName.DRAFT_LIMIT: 2, EventName.KV_CAPACITY: 3, EventName.AUTO_FIT: 4
+}  # fmt: skip
 
 
 def _context(text: str, told: Sequence[Event]) -> Context:

@@ -18,6 +18,14 @@ class AutoFit:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftLimit:
+    """vLLM reduced the limit to what the draft model of speculative decoding takes (0.33+)."""
+
+    taken: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """The root cause of a failed start, and the numbers in its text (FAILURE_FIELDS, base units)."""
 
@@ -53,6 +61,7 @@ class Story:
     blocks: Mapping[str, int] = field(default_factory=dict)
     override: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # before, after
     auto_fit: AutoFit | None = None
+    draft_limit: DraftLimit | None = None
     block_size: int | None = None
     trap: str | None = None  # why blocks x block size is no capacity here
     window: int | None = None
@@ -116,6 +125,13 @@ def _model_length(story: Story, event: Event) -> Story:
     if event.fields.get("draft") or story.model_length is not None:
         return story  # a draft model's line comes after the server's own
     return replace(story, model_length=event.integer("max_model_len"))
+
+
+def _draft_limit(story: Story, event: Event) -> Story:
+    taken, before = event.integer("max_model_len"), event.integer("reduced_from")
+    if taken is None or before is None:
+        return story
+    return replace(story, draft_limit=DraftLimit(taken, before))
 
 
 def _engine_config(story: Story, event: Event) -> Story:
@@ -227,6 +243,7 @@ _TELLERS = {
     EventName.VERSION: _version,
     EventName.ARGUMENTS: _arguments,
     EventName.MODEL_LENGTH: _model_length,
+    EventName.DRAFT_LIMIT: _draft_limit,
     EventName.ENGINE_CONFIG: _engine_config,
     EventName.SCHEDULER_LIMITS: _scheduler_limits,
     EventName.KV_MEMORY: _kv_memory,

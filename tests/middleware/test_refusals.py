@@ -294,4 +294,14 @@ def test_the_server_s_log_would_tell_the_same_cause(message: str) -> None:
 
 def test_every_version_of_the_table_is_a_release() -> None:
     for row in WORDINGS:
-        assert Version(row.first) <= Version(row.last) <= Version("0.32.0"), row
+        assert Version(row.first) <= Version(row.last) <= Version("0.33.0"), row
+
+
+def test_a_question_that_a_client_named_like_a_refusal_is_none() -> None:
+    forged = "question 'a: the prompt has 9001 tokens, more than max_model_len=8192; nothing is truncated"
+    assert refusal(f"{forged}': choices: at most 26", None, UNREAD) is None
+    assert Index(REQUEST_ERRORS).find(f"{forged}': choices: at most 26") is None
+    true = f"{forged}': the prompt has 8200 tokens, more than max_model_len=8192; nothing is truncated"
+    verdict = refusal(true, None, UNREAD)
+    assert verdict is not None
+    assert (verdict.cause, verdict.numbers.prompt) == ("prompt_too_long", 8200)

@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from tests.planner import models
 from tests.planner.test_measured import DOCUMENT
 from tests.recorded import pages
-from vllm_length_exporter.planner.command import Live, plan, plan_command
+from vllm_length_exporter.cli import program
+from vllm_length_exporter.planner.command import Live, plan_command
 
 PRICES = str(Path(__file__).with_name("prices.yml"))
 # Every key of the answer; what is added is added here, what is renamed breaks somebody's script.
@@ -32,7 +33,7 @@ KEYS = {
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(plan, list(arguments), input=stdin, catch_exceptions=False)
+    return CliRunner().invoke(program, ["plan", *arguments], input=stdin, catch_exceptions=False)
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_the_picture(model: str, tmp_path: Path, suffix: str, begins: bytes) -> 
     if suffix == "svg":
         text = body.decode()
         assert text.count("<path") > 10
-        assert "llama-8b: what the KV cache holds, vLLM 0.32.0" in text
+        assert "llama-8b: what the KV cache holds, vLLM 0.33.0" in text
 
 
 def test_the_picture_of_what_does_not_fit_once(model: str, tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_each_mistake_is_one_line_and_exit_code_2(model: str, arguments: list[st
     [
         ("--max-model-len", "12x", "'12x' is not a number of tokens (32768, 32k or 32K)"),
         ("--length", "0", "'0' is not a number of tokens"),
-        ("--version", "new", "'new' is not a version, such as 0.32.0"),
+        ("--version", "new", "'new' is not a version, such as 0.33.0"),
         ("--version", "0.7.3", "0.7.3: how vLLM before 0.8.5 counts is not known"),
         ("--gpu-memory-utilization", "1.1", "1.1 is not in the range 0<x<=1"),
         ("--tensor-parallel-size", "0", "0 is not in the range 1<=x<=4096"),

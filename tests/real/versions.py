@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.real.client import Client
@@ -41,7 +40,7 @@ def run(home: Path) -> int:
         server = with_middleware(home, make_tiny_model(Path(name) / "tiny"), Path(name) / "log", *SMALL_CACHE)
         with server:
             server.wait_ready(START_SECONDS)
-            version = requests.get(f"{server.base_url}/version", timeout=10).json()["version"]
+            version = server.version()
             sent = length_load(Client(server.base_url), LIMIT)
             page, log = server.page(), server.output()
     expected, found = truth(sent, LIMIT), counted(page)

@@ -62,6 +62,10 @@ class VllmServer(Process):
         except requests.RequestException:
             return False
 
+    def version(self) -> str:
+        """What it calls itself: 0.32.0."""
+        return str(requests.get(f"{self.base_url}/version", timeout=10).json()["version"])
+
     def restart(self, *arguments: str) -> None:
         """End it (if it still runs) and start it on the same port and log, with other arguments."""
         if self.running:

@@ -1,6 +1,6 @@
 """KV-cache capacity, blocks and headroom of each engine, by the rules of the design's section 5.
 
-Facts (vLLM 0.2.7 to 0.32.0): `num_gpu_blocks` is a sum over the data-parallel engines; one block of each
+Facts (vLLM 0.2.7 to 0.33.0): `num_gpu_blocks` is a sum over the data-parallel engines; one block of each
 engine is the null block from V1 on; usage divides by N blocks up to 0.10.1 and by N - 1 since; blocks x block
 size is the capacity only where all layers share one group of full-attention blocks.
 """

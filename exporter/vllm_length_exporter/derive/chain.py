@@ -37,6 +37,9 @@ def _steps(
         yield Step("requested", limits.requested.value, limits.requested.source, given)
     elif limits.mode == "default":
         yield Step("requested", None, "engine_log", "--max-model-len was not given: the window is taken")
+    if story.draft_limit is not None:
+        lowered = f"reduced from {story.draft_limit.before}: the draft model takes no more"
+        yield Step("draft", story.draft_limit.taken, "engine_log", lowered)
     if story.auto_fit is not None:
         before = story.auto_fit.before
         reduced = (

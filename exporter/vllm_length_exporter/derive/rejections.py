@@ -30,7 +30,7 @@ class RefusalLog:
     http_status: str
 
 
-# Source: vLLM's entrypoints, 0.6.0 to 0.32.0, checked on live servers of 0.16, 0.20.2, 0.26 and 0.32.
+# Source: vLLM's entrypoints, 0.6.0 to 0.33.0, checked on live servers of 0.16, 0.20.2, 0.26, 0.32 and 0.33.
 REFUSAL_LOGS = (
     RefusalLog("0.6.0", "0.17.99", in_log=True, http_status="4xx"),
     RefusalLog("0.18.0", "0.22.99", in_log=True, http_status="5xx"),
@@ -65,7 +65,9 @@ def rejections(evidence: Evidence, state: ServerState) -> RejectionsFound:
         return RejectionsFound(EXACT, _counted(state.counts.refusals, "server_log"))
     bound = _bound(page, state, row)
     if bound is None:
-        return RejectionsFound(NONE, unknown=(Unknown("rejections", "the middleware, or the server's log"),))
+        told = row is None or row.in_log
+        missing = "the middleware, or the server's log" if told else "the middleware: this version logs none"
+        return RejectionsFound(NONE, unknown=(Unknown("rejections", missing),))
     return RejectionsFound(
         UPPER_BOUND,
         client_errors=bound,

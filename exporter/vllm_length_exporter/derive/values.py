@@ -63,7 +63,7 @@ class Limits:
 class Step:
     """One step from the model's window to the limit in force; `value` in tokens, "auto", or None."""
 
-    name: str  # window, requested, auto_fit, capacity, effective
+    name: str  # window, requested, draft, auto_fit, capacity, effective
     value: int | str | None
     source: str
     note: str

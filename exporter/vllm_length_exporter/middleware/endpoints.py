@@ -72,6 +72,7 @@ ENDPOINTS = {
     "/cohere/v2/chat": OPAQUE,
     "/v2/embed": OPAQUE,
     "/generative_scoring": OPAQUE,
+    "/v1/decisions": OPAQUE,  # 0.33+: usage adds its questions up
     "/invocations": OPAQUE,  # any of them, by its body
 }
 GENERATING = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")

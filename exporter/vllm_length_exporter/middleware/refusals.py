@@ -32,7 +32,7 @@ _ONLY = (
     r"tokens\. However, the model's context length is only (?P<limit>\d+) tokens, "
     r"resulting in a maximum input length of (?P<room>\d+) tokens"
 )
-# Source: vLLM's releases 0.2.7 to 0.32.0, and the answers of running 0.16.0, 0.20.2, 0.26.0 and 0.32.0.
+# Source: vLLM's releases 0.2.7 to 0.33.0, and the answers of running 0.16.0, 0.20.2, 0.26.0, 0.32.0 and 0.33.0.
 WORDINGS = (
     Wording("0.2.7", "0.10.0", _CONTEXT + r"you requested \d+ tokens \((?P<prompt>\d+) in the messages, "
             r"(?P<output>\d+) in the completion\)"),
@@ -42,17 +42,17 @@ WORDINGS = (
             r"\(context length (?P<limit>\d+)\)"),
     Wording("0.7.3", "0.7.3", r"Prompt length of (?P<prompt>\d+) is longer than the maximum model length of "
             r"(?P<limit>\d+)"),
-    Wording("0.8.5", "0.32.0", r"The [\w/ -]{1,40} \(length (?P<prompt>\d+)\)"
+    Wording("0.8.5", "0.33.0", r"The [\w/ -]{1,40} \(length (?P<prompt>\d+)\)"
             r"(?: plus the number of requested output tokens \(at least 1\))? "
             r"is longer than the maximum model length of (?P<limit>\d+)"),
     Wording("0.10.1.1", "0.19.1", _CONTEXT + r"your request has (?P<prompt>\d+) input tokens", cut=True),
     Wording("0.10.1.1", "0.17.1", r"'max_tokens' or 'max_completion_tokens' is too large: (?P<output>\d+)\. "
             r"This model's maximum context length is (?P<limit>\d+) tokens and your request has (?P<prompt>\d+) input "
             r"tokens", cut=True),
-    Wording("0.11.2", "0.32.0", r"The engine prompt length (?P<prompt>\d+) exceeds the max_model_len (?P<limit>\d+)"),
+    Wording("0.11.2", "0.33.0", r"The engine prompt length (?P<prompt>\d+) exceeds the max_model_len (?P<limit>\d+)"),
     Wording("0.14.1", "0.15.1", r"'max_tokens' \((?P<output>\d+)\) cannot be greater than the model's maximum context "
             r"length \((?P<limit>\d+)\)"),
-    Wording("0.16.0", "0.32.0", r"\w{1,40}=(?P<output>\d+) ?cannot be greater than (?:\w{1,40}=){1,2}(?P<limit>\d+)\. "
+    Wording("0.16.0", "0.33.0", r"\w{1,40}=(?P<output>\d+) ?cannot be greater than (?:\w{1,40}=){1,2}(?P<limit>\d+)\. "
             r"Please request fewer output tokens"),
     Wording("0.16.0", "0.17.1", r"You passed (?P<prompt>\d+) input tokens and requested (?P<output>\d+) output "
             + _ONLY, cut=True),
@@ -62,18 +62,21 @@ WORDINGS = (
             r"(?P<least>at least )?(?P<prompt>\d+) input tokens"),
     Wording("0.18.1", "0.31.0", _CONTEXT + r"you requested (?P<output>\d+) output tokens and your prompt contains "
             + _BOUND),
-    Wording("0.18.1", "0.32.0", r"Input length \((?P<prompt>\d+)\) exceeds model's maximum context length "
+    Wording("0.18.1", "0.33.0", r"Input length \((?P<prompt>\d+)\) exceeds model's maximum context length "
             r"\((?P<limit>\d+)\)"),
-    Wording("0.32.0", "0.32.0", _CONTEXT + r"your prompt contains (?P<least>at least )?(?P<prompt>\d+) input tokens, "
+    Wording("0.32.0", "0.33.0", _CONTEXT + r"your prompt contains (?P<least>at least )?(?P<prompt>\d+) input tokens, "
             r"which exceeds this limit"),
-    Wording("0.32.0", "0.32.0", _CONTEXT + r"your prompt contains " + _BOUND),
-    Wording("0.2.7", "0.32.0", r"\w{0,40}_tokens must be at least 1, got (?P<left>-?\d+)\."),
-    Wording("0.4.3", "0.32.0", r"min_tokens must be less than or equal to max_tokens=(?P<budget>-?\d+), got \d+"),
+    Wording("0.32.0", "0.33.0", _CONTEXT + r"your prompt contains " + _BOUND),
+    # the client names the question: only the end is vLLM's own
+    Wording("0.33.0", "0.33.0", r"question .{1,400}: the prompt has (?P<prompt>\d+) tokens, more than "
+            r"max_model_len=(?P<limit>\d+); nothing is truncated\Z"),
+    Wording("0.2.7", "0.33.0", r"\w{0,40}_tokens must be at least 1, got (?P<left>-?\d+)\."),
+    Wording("0.4.3", "0.33.0", r"min_tokens must be less than or equal to max_tokens=(?P<budget>-?\d+), got \d+"),
     # a length beyond a limit, with neither prompt nor output in it
-    Wording("0.4.3", "0.32.0", r"truncate_prompt_tokens[ =\w()]{0,40}(?:is greater|cannot be greater) than "),
-    Wording("0.16.0", "0.32.0", r"The [\w/ -]{1,40} contains a\(n\) \w{1,40} item with [^.]{1,80}, which exceeds the "
+    Wording("0.4.3", "0.33.0", r"truncate_prompt_tokens[ =\w()]{0,40}(?:is greater|cannot be greater) than "),
+    Wording("0.16.0", "0.33.0", r"The [\w/ -]{1,40} contains a\(n\) \w{1,40} item with [^.]{1,80}, which exceeds the "
             r"pre-allocated encoder cache size \d+"),
-    Wording("0.20.2", "0.32.0", r"max_tokens_per_\w{1,20} \(\d+\) must be less than max_model_len \(\d+\)"),
+    Wording("0.20.2", "0.33.0", r"max_tokens_per_\w{1,20} \(\d+\) must be less than max_model_len \(\d+\)"),
 )  # fmt: skip
 _PATTERNS = tuple((row, re.compile(row.pattern)) for row in WORDINGS)
 # Words that are not in the table are still about length when vLLM names one of these as the wrong parameter.

@@ -12,7 +12,7 @@ from .answer import count
 from .endpoints import ENDPOINTS, GENERATING
 from .request import Request
 
-_CONFIGS = (  # where the application's state holds the model's configuration, 0.6 to 0.32
+_CONFIGS = (  # where the application's state holds the model's configuration, 0.6 to 0.33
     ("openai_serving_models", "model_config"),
     ("vllm_config", "model_config"),
     ("engine_client", "model_config"),

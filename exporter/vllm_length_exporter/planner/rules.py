@@ -1,6 +1,6 @@
 """How vLLM's accounting of the KV cache changed, as data: the first version of each way of counting.
 
-Read from the releases 0.8.5 to 0.32.0; where a change falls between two of them, the later one is named.
+Read from the releases 0.8.5 to 0.33.0; where a change falls between two of them, the later one is named.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-NEWEST = Version("0.32.0")
+NEWEST = Version("0.33.0")
 OLDEST = Version("0.8.5")
 
 SINCE: Mapping[str, str] = {

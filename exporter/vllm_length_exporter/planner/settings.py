@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def batched_tokens(self) -> int:
-        """Tokens of one scheduler step (defaults of the OpenAI server, 0.8.5-0.32)."""
+        """Tokens of one scheduler step (defaults of the OpenAI server, 0.8.5-0.33)."""
         if self.max_num_batched_tokens is not None:
             return self.max_num_batched_tokens
         if self.device is Device.CPU:

@@ -176,6 +176,31 @@ def auto_fit(fields: Fields, context: Context) -> tuple[Remedy, str]:
     )
 
 
+def draft_limit(fields: Fields, context: Context) -> tuple[Remedy, str]:
+    del context
+    taken, before = whole(fields, "max_model_len"), whole(fields, "reduced_from")
+    if taken is None or before is None:
+        return Remedy("operator", "The draft model takes shorter requests than the server's own.", ()), "none"
+    return (
+        Remedy(
+            "operator",
+            f"The limit is {count(taken)} instead of {count(before)}: the draft model of speculative decoding takes "
+            "no more, and vLLM reduces the limit to that.",
+            (
+                (
+                    f"Operator: a draft model with a window of {count(before)} or more, or another method in "
+                    f"--speculative-config (n-grams have no window), keeps the limit at {count(before)}."
+                ),
+                (
+                    "Operator: or VLLM_USE_V2_MODEL_RUNNER=0: the V1 model runner serves longer requests without "
+                    "speculation."
+                ),
+            ),
+        ),
+        "none",
+    )
+
+
 def died(fields: Fields, context: Context) -> tuple[Remedy, str]:
     del fields, context
     return (
@@ -224,6 +249,7 @@ LOG_REMEDIES: Mapping[EventName, _Explain] = {
     EventName.STATISTICS: statistics,
     EventName.PREEMPTED: preempted,
     EventName.WINDOW: window,
+    EventName.DRAFT_LIMIT: draft_limit,
     EventName.AUTO_FIT: auto_fit,
     EventName.ENGINE_DIED: died,
     EventName.CAPACITY_TRAP: trap,

@@ -140,6 +140,11 @@ def no_memory(fields: Fields, context: Context) -> Remedy:
     ]
     if context.is_cpu:
         advice.insert(0, "Operator: on the CPU backend set VLLM_CPU_KVCACHE_SPACE to the GiB it may use.")
+        least = fields.get("least_utilization")
+        if isinstance(least, int | float):
+            advice.insert(
+                1, f"Operator: or --gpu-memory-utilization above {least:g}, the share that is taken already."
+            )
     elif not lacks:
         advice.insert(1, _more_memory(None, context))
     return Remedy("operator", summary, tuple(advice))

@@ -23,6 +23,8 @@ class EventName(StrEnum):
     ARGUMENTS = "arguments"  # the non-default arguments, see ARGUMENT_FIELDS; opens a start
     # max_model_len: "Using max model len", before auto-fit; `draft` where it is a draft model's
     MODEL_LENGTH = "model_length"
+    # max_model_len: what the draft model takes, to which the limit is `reduced_from` that of the server's own
+    DRAFT_LIMIT = "draft_limit"
     # version, generation ("V0", "V1"), max_seq_len, *_parallel_size, kv_cache_dtype, speculative, model
     ENGINE_CONFIG = "engine_config"
     SCHEDULER_LIMITS = "scheduler_limits"  # max_num_batched_tokens, max_num_seqs (either)

@@ -19,6 +19,7 @@ from vllm_length_exporter.vllm.servers import Servers
 _OF_A_START = frozenset(
     {
         EventName.MODEL_LENGTH,
+        EventName.DRAFT_LIMIT,
         EventName.SCHEDULER_LIMITS,
         EventName.KV_MEMORY,
         EventName.KV_BLOCKS,

@@ -71,7 +71,7 @@ def _engine(text: str) -> FieldValue:
 
 
 def _statistics(text: str) -> Mapping[str, FieldValue] | None:
-    """`Running: 5 reqs, Waiting: 2 reqs, GPU KV cache usage: 97.4%, ...`, in any order (0.2.7-0.32)."""
+    """`Running: 5 reqs, Waiting: 2 reqs, GPU KV cache usage: 97.4%, ...`, in any order (0.2.7-0.33)."""
     found: dict[str, FieldValue] = {}
     for part in text.rstrip(".").split(", "):
         name, _, value = part.partition(": ")

@@ -28,7 +28,7 @@ __all__ = [
     "window",
 ]
 
-# The smallest of them counts (0.2.7-0.32; max_target_positions 0.7.0+).
+# The smallest of them counts (0.2.7-0.33; max_target_positions 0.7.0+).
 LENGTH_KEYS = (
     "max_position_embeddings",
     "n_positions",

@@ -1,6 +1,6 @@
 """Every series of vLLM's metrics page that we read: its spellings, and since when and until when it exists.
 
-Source: vLLM 0.2.7 to 0.32.0 (source read; live servers of 0.16, 0.26 and 0.32).
+Source: vLLM 0.2.7 to 0.33.0 (source read; live servers of 0.16, 0.26 and 0.32).
 To add a name, add a row.
 """
 

@@ -14,9 +14,17 @@ def limit_below_window(case: Case) -> Said | None:
         "explicit": f"because --max-model-len {effective} was given",
         "auto": "because more does not fit the KV cache (--max-model-len auto)",
     }.get(limits.mode or "", "by this server's settings")
+    advice = _advise_longer(case, effective, window)
+    draft = case.state.story.draft_limit
+    if draft is not None and draft.taken == effective:
+        why = "because the draft model of speculative decoding takes no more"
+        advice = (
+            f"A draft model with a window of {draft.before} or more, another method in --speculative-config, or "
+            f"VLLM_USE_V2_MODEL_RUNNER=0 makes it {draft.before}."
+        )
     return Said(
         f"The model was made for {window} tokens; this server takes {effective}, {why}.",
-        _advise_longer(case, effective, window),
+        advice,
         f"effective: {limits.effective.source}, window: {limits.window.source}",
     )
 
