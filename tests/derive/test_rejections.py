@@ -149,9 +149,10 @@ def test_the_log_of_0_16_gives_what_the_client_saw(name: str) -> None:
     assert sum(expected.values()) == 7
 
 
-def test_the_middleware_gives_what_the_client_saw() -> None:
+@pytest.mark.parametrize("name", ["0.32.0-accounted", "0.33.0-accounted"])
+def test_the_middleware_gives_what_the_client_saw(name: str) -> None:
     """0.32 serves what is over the limit only together, and cuts it to fit."""
-    limit, seen, events = 8192, last_view("0.32.0-accounted"), truth("0.32.0-accounted")["events"]
+    limit, seen, events = 8192, last_view(name), truth(name)["events"]
     refused = [KINDS[event["kind"]] for event in events if event["status"] == 400 and event["kind"] in KINDS]
     served = [event for event in events if event["status"] == 200]
     cut = [event["usage"]["total_tokens"] == limit for event in served if event["finish"] == "length"]

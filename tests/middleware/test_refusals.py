@@ -66,8 +66,8 @@ def recorded() -> list[tuple[str, str, str]]:
 RECORDED = recorded()
 
 
-def test_there_are_recorded_refusals_of_three_versions() -> None:
-    assert {name.partition("-")[0] for name, _, _ in RECORDED} == {"0.16.0", "0.26.0", "0.32.0"}
+def test_there_are_recorded_refusals_of_four_versions() -> None:
+    assert {name.partition("-")[0] for name, _, _ in RECORDED} == {"0.16.0", "0.26.0", "0.32.0", "0.33.0"}
     assert {kind for _, kind, _ in RECORDED} >= set(SEEN)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from vllm_length_exporter.sources.logs.behind import Behind
 from vllm_length_exporter.sources.logs.ending import SIGNALLED, ending
 from vllm_length_exporter.sources.logs.feed import Feed
 from vllm_length_exporter.sources.logs.lines import Batch, Line, LogError
@@ -145,9 +146,10 @@ class JournaldLog(Feed):
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         self._process = process
+        place = None if behind is None else Behind[_Entry](behind.cursor, behind.realtime)
         ended = False
         try:
-            ended = self._take_all(process, until, behind)
+            ended = self._take_all(process, until, place)
         finally:
             self._process = None
             if not ended:
@@ -158,21 +160,19 @@ class JournaldLog(Feed):
                 said.decode("utf-8", "replace").strip().split("\n")[-1] or f"exit code {process.returncode}"
             )
             raise LogError(f"journal of {self._unit}: journalctl ended: {reason[:300]}")
+        if ended and place is not None and not self.stopping.is_set():
+            self._hand_on(place.rest(), counted=True)
 
     def _take_all(
-        self, process: subprocess.Popen[bytes], until: _Position | None, behind: _Position | None
+        self, process: subprocess.Popen[bytes], until: _Position | None, place: Behind[_Entry] | None
     ) -> bool:
         """The entries; False where the last that is wanted was reached before journalctl ended."""
         if self.stopping.is_set():
             return False
         for entries in _entries(process):
             self.connected()
-            if behind is not None and entries:
-                if entries[0].cursor == behind.cursor:
-                    del entries[0]
-                behind = None
             if until is None:
-                self._hand_on(entries, counted=True)
+                self._hand_on(entries if place is None else place.take(entries), counted=True)
                 continue
             before = [entry for entry in entries if entry.nanoseconds <= until.realtime]
             ends = [index for index, entry in enumerate(before) if entry.cursor == until.cursor]
