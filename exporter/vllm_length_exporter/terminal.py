@@ -23,5 +23,14 @@ def complain(text: str, file: Any = None) -> None:
     click.echo(f"vllm-length-exporter: {escaped(text)}", file=file, err=file is None)
 
 
+class UnusableInput(click.ClickException):
+    """Bad use or unreadable input: one line, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        complain(self.format_message(), file)
+
+
 def _escaped(character: str) -> str:
     return character if character.isprintable() else f"\\u{ord(character):04x}"

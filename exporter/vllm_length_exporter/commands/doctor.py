@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from vllm_length_exporter import report
-from vllm_length_exporter.commands.option import UnusableInput, format_option, option
+from vllm_length_exporter.commands.option import format_option, option
 from vllm_length_exporter.derive.values import Severity
 from vllm_length_exporter.inspection import Inspection, NothingRecognisedError
 from vllm_length_exporter.sources.http import Endpoint, FetchError, HttpSource
-from vllm_length_exporter.terminal import complain
+from vllm_length_exporter.terminal import UnusableInput, complain
 from vllm_length_exporter.vllm.model_config import ModelConfigError
 from vllm_length_exporter.vllm.models import AnswerError
 from vllm_length_exporter.vllm.page import PageError

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from vllm_length_exporter.commands.option import UnusableInput, format_option, option
+from vllm_length_exporter.commands.option import format_option, option
 from vllm_length_exporter.explain import explain as explained
 from vllm_length_exporter.explain import explain_text
+from vllm_length_exporter.terminal import UnusableInput
 
 NOTHING_RECOGNISED = 3
 MOST_BYTES = 64 << 20  # of a file: an excerpt is meant, and what matters stands near its end

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from vllm_length_exporter.terminal import complain
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 ENVIRONMENT_PREFIX = "VLLM_LENGTH_"
@@ -31,12 +29,3 @@ def format_option(command: F) -> F:
         help="How to answer.",
     )(command)
     return chosen
-
-
-class UnusableInput(click.ClickException):
-    """Bad use or unreadable input: one line, exit code 2."""
-
-    exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        complain(self.format_message(), file)

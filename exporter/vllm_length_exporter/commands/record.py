@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 
 from vllm_length_exporter import config
-from vllm_length_exporter.commands.option import UnusableInput, option
+from vllm_length_exporter.commands.option import option
 from vllm_length_exporter.recorder import Recorder
 from vllm_length_exporter.recording import Writer
 from vllm_length_exporter.settings.values import Duration
 from vllm_length_exporter.sources.http import HttpSource
 from vllm_length_exporter.sources.logs.lines import LogError
-from vllm_length_exporter.terminal import complain
+from vllm_length_exporter.terminal import UnusableInput, complain
 from vllm_length_exporter.watches import endpoint, log_source
 
 NOTHING_RECOGNISED = 3

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from vllm_length_exporter.bell import Bell
-from vllm_length_exporter.commands.option import UnusableInput, option
+from vllm_length_exporter.commands.option import option
 from vllm_length_exporter.recording import Player, RecordingError, load
 from vllm_length_exporter.standin import Faults, StandIn
+from vllm_length_exporter.terminal import UnusableInput
 from vllm_length_exporter.web.address import Address
 
 PACKAGED = Path(__file__).parent.parent / "recordings"

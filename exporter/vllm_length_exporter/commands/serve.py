@@ -12,7 +12,7 @@ import click
 
 from vllm_length_exporter import report
 from vllm_length_exporter.build import exporter_version
-from vllm_length_exporter.commands.option import UnusableInput, option
+from vllm_length_exporter.commands.option import option
 from vllm_length_exporter.config import (
     Config,
     ConfigError,
@@ -26,6 +26,7 @@ from vllm_length_exporter.daemon import Daemon
 from vllm_length_exporter.journal import set_up
 from vllm_length_exporter.memory import give_back_large_buffers, share_one_heap
 from vllm_length_exporter.resume import ResumeError
+from vllm_length_exporter.terminal import UnusableInput
 from vllm_length_exporter.watches import make_watches
 from vllm_length_exporter.web.application import Application
 from vllm_length_exporter.web.listener import Listener, ListenError

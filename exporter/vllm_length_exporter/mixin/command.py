@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from vllm_length_exporter.commands.option import UnusableInput, format_option, option
+from vllm_length_exporter.commands.option import format_option, option
+from vllm_length_exporter.terminal import UnusableInput
 
 from .catalogue import UnknownAlertError
 from .rendering import files

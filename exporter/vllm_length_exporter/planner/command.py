@@ -24,7 +24,7 @@ from vllm_length_exporter.planner.reading import read_document, read_model
 from vllm_length_exporter.planner.rules import NEWEST, OLDEST
 from vllm_length_exporter.planner.settings import GIB, Device, Settings
 from vllm_length_exporter.planner.workload import workload
-from vllm_length_exporter.terminal import complain
+from vllm_length_exporter.terminal import UnusableInput
 from vllm_length_exporter.vllm.numbers import human
 
 ENVIRONMENT_PREFIX = "VLLM_LENGTH_"
@@ -40,15 +40,6 @@ class Live:
 
 
 Ask = Callable[[str], Live]
-
-
-class Unplannable(click.ClickException):
-    """Bad use or unreadable input: one line, exit code 2."""
-
-    exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        complain(self.format_message(), file)
 
 
 class Tokens(click.ParamType[int]):
@@ -143,7 +134,7 @@ def plan_command(ask: Ask | None = None) -> click.Command:
             if given["picture"] is not None:
                 draw(made, given["picture"])
         except PlanError as error:
-            raise Unplannable(str(error)) from error
+            raise UnusableInput(str(error)) from error
         answer = (
             document.as_json(made, priced) + "\n" if given["shape"] == "json" else text.as_text(made, priced)
         )
