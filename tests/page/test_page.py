@@ -137,6 +137,8 @@ def test_a_line_that_does_not_parse_is_counted_and_the_rest_read() -> None:
         (b"\x89PNG\r\n\x1a\n\x00\xff", "not UTF-8"),
         (b'vllm:num_requests_running{engine="0"} 1\nvllm:num_preemptions_total{engine="0"} 2', "cut"),
         (b"# HELP go_goroutines Number\n# TYPE go_goroutines gauge\ngo_goroutines 12\n", "none of vLLM's"),
+        (b"# HELP a b\nvllm_length_exporter_build_info 1\n", "the exporter's own"),
+        (b"process_start_time_seconds 1.7e9\nvllm_length_exporter_build_info 1\n", "the exporter's own"),
         (b"just some text\nand more\n", "not in the Prometheus text format"),
     ],
 )
@@ -171,3 +173,9 @@ def test_made_up_lines_never_give_a_value_that_cannot_be(rows: list[tuple[str, s
         return
     for samples in page.samples.values():
         assert all(math.isfinite(sample.value) and sample.value >= 0 for sample in samples)
+
+
+def test_a_page_of_vllm_may_hold_series_of_ours() -> None:
+    """Several pages may be put together, as Prometheus' federation does."""
+    page = read_page(b'vllm:num_requests_running{engine="0"} 1\nvllm_length_exporter_build_info 1\n')
+    assert page.has_statistics

@@ -21,6 +21,8 @@ _SPELLINGS = spellings()
 _LINE = re.compile(r"([^{\s]+)(\{.*\})?[ \t]+([^\s{}]+)(?:[ \t]+-?\d+)?\s*")
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
+_OF_OURS = "\nvllm_length_exporter_build_info"
+_OURS = "the page is the exporter's own: give the address of vLLM"
 LARGEST = 2.0**63  # no count, size or time of a server is larger; sums of these stay finite
 
 
@@ -116,7 +118,7 @@ class PageReader:
         """Parse a whole page.
 
         Raises:
-            PageError: it is not text, was cut before its end, or shows nothing of vLLM.
+            PageError: it is not text, was cut before its end, shows nothing of vLLM, or is the exporter's.
         """
         text = _decoded(body)
         known, seen = self._series, {}
@@ -146,11 +148,14 @@ class PageReader:
                 twice.add(series)
             values[series] = value
         if not seen:
-            raise PageError(_impression(text))
+            raise PageError(_OURS if _OF_OURS in text else _impression(text))
         self._series = seen
         for series in twice:
             del values[series]
-        return _page(seen, values, ambiguous=len(twice), malformed=malformed)
+        page = _page(seen, values, ambiguous=len(twice), malformed=malformed)
+        if not page.has_statistics and _OF_OURS in text:
+            raise PageError(_OURS)
+        return page
 
 
 def read_page(body: bytes) -> Page:
