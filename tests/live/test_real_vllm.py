@@ -160,7 +160,7 @@ def test_capacity_is_the_servers(scene: Scene, load: Load) -> None:
     assert value(page, "vllm_info", version=scene.vllm.version()) == 1
 
 
-def test_used_blocks_are_whole_at_every_poll_and_the_cache_filled_up(load: Load) -> None:
+def test_used_blocks_are_whole_at_every_poll_and_the_cache_filled_up(scene: Scene, load: Load) -> None:
     used = [value(page, "kv_cache_used_blocks") for page in load.pages]
     usage = [value(page, "kv_cache_usage_ratio") for page in load.pages]
     free = [value(page, "kv_cache_free_tokens") for page in load.pages]
@@ -171,7 +171,9 @@ def test_used_blocks_are_whole_at_every_poll_and_the_cache_filled_up(load: Load)
         assert 0 <= blocks <= BLOCKS
         assert ratio == pytest.approx(blocks / BLOCKS, abs=1e-9)
         assert tokens == (BLOCKS - blocks) * BLOCK_SIZE
-    assert max(blocks for blocks, _, _ in seen) > 0.9 * BLOCKS
+    # A preemption proves that it was full; which moment a poll meets is the machine's matter.
+    assert preemptions(scene) > 0
+    assert max(blocks for blocks, _, _ in seen) > 0.5 * BLOCKS
 
 
 def test_running_never_exceeds_the_scheduler_and_returns_to_zero(scene: Scene, load: Load) -> None:
